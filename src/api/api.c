@@ -22,7 +22,7 @@ static const struct problem out_of_memory = {.status = 503,
 struct api_held {
     struct api_policy policy;
     struct arena arena; /* what the policy points at */
-    unsigned holders;   /* requests, and the api itself while it is the current one */
+    unsigned holders;   /* requests, and the api itself while the policy is current */
 };
 
 static enum status copy_tokens(
@@ -115,7 +115,7 @@ static enum status note_change(struct api *api, struct slice tenant, struct err 
     return status;
 }
 
-/* Each tenant that has a token sees in its own evidence that what it may do was set anew. */
+/* Each tenant that has a token sees in its own evidence that its rights were set anew. */
 static enum status note_changes(struct api *api, const struct api_policy *policy, struct err *err)
 {
     if (policy->token_count == 0) {
@@ -213,7 +213,7 @@ void api_attach(struct api *api, struct http_server *server)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* Everything about the request that is not in the exchange ends here. */
+/* Releases everything of the request that is not in the exchange. */
 static void request_end(struct api_request *request, unsigned status)
 {
     const char *route = request->route == NULL ? "_unknown" : request->route->pattern;
@@ -263,8 +263,8 @@ void api_answer_json(struct api_request *request, const struct buf *document)
     api_answer_end(request, SLICE_LIT("application/json"), buf_view(document), true);
 }
 
-/* Why the store failed. Where it is kept is not for callers from other machines; the log has all of
- * it. */
+/* Why the store failed. Its location is not for callers on other machines; the log has the full
+ * text. */
 static struct slice cause_of(const struct err *err)
 {
     return slice_str(err->text + err->cause);
@@ -288,7 +288,7 @@ struct problem api_problem_of(const struct err *err)
     case E_NOMEM: problem.code = "out_of_memory"; break;
     case E_STALE: problem.code = "unavailable"; break;
     case E_UNKNOWN:
-        /* The same key asked again is answered with what became of it. */
+        /* A retry with the same key is answered with the outcome. */
         problem.status = 500;
         problem.code = "commit_unknown";
         problem.detail = cause_of(err);
@@ -324,9 +324,10 @@ void api_fail_memory(struct api_request *request)
     api_refuse(request, &out_of_memory);
 }
 
-/* ---- the way of a request ------------------------------------------------------------------ */
+/* ---- handling a request -------------------------------------------------------------------- */
 
-/* A problem with a field of its own: as a document, because problem_answer sends no others. */
+/* Answer with a problem and a header field of its own. The document is written here, because
+ * problem_answer sends no such fields. */
 static void refuse_with_field(struct api_request *request, const struct problem *problem,
     struct slice name, struct slice value)
 {
@@ -381,8 +382,8 @@ static void refuse_right(struct api_request *request, unsigned rights)
                   : detail);
 }
 
-/* A token of all tenants sees figures and nothing else: it has no rights. On the own socket "*" has
- * them, and names what only a few routes can be asked for. */
+/* A token for all tenants sees metrics and nothing else: it has no rights. On the own socket "*"
+ * has rights, but only a few routes accept it. */
 static bool may(const struct api_request *request)
 {
     const struct api_route *route = request->route;
@@ -393,8 +394,9 @@ static bool may(const struct api_request *request)
            (route->takes_all || !slice_is(request->caller.tenant, "*"));
 }
 
-/* Whether a web page of somewhere else asks (RFC 6454). A browser sends a plain POST to any address
- * that its machine reaches, loopback too, and names the page's origin. */
+/* Whether the request comes from a web page of a different origin (RFC 6454). A browser sends a
+ * plain POST to any address that its machine can reach, loopback too, and names the page's
+ * origin. */
 static bool is_foreign_page(const struct http_head *head)
 {
     struct slice origin = SLICE_EMPTY, host = SLICE_EMPTY;
@@ -422,7 +424,7 @@ static void refuse_page(struct api_request *request)
         "Origin is not this server: without tokens, web pages of elsewhere may not use it");
 }
 
-/* Who asks, and whether they may. False: it is answered. */
+/* Authenticate and authorise the caller. False: the request has been answered. */
 static bool let_in(struct api_request *request)
 {
     bool is_own = request->exchange->listener == request->api->own_listener;

@@ -3,13 +3,14 @@
  *
  * One file a resource; each request's life from its first byte to its answer is readable in its
  * file. routes.c has the table of paths, methods and rights. Doors without a listener of their own
- * hand theirs to api_new; their requests are let in, counted and answered as the API's own. The
- * OpenAPI document is checked against all of the tables.
+ * hand their tables to api_new; their requests are authenticated, counted and answered like the
+ * API's own. The OpenAPI document is checked against all of the tables.
  *
  * Promises:  the tenant comes from authentication alone (P9): a token, or `default` where none is
- *            configured, or, on the data directory's own socket, whoever may open it. What is of
- *            another tenant is not there: the same status, body and work as for what never was.
- *            Nothing is answered before the engine said that it is durable (P2).
+ *            configured, or, on the data directory's own socket, whoever may open it. A different
+ *            tenant's record is not found: the answer has the same status and body, and takes the
+ *            same work, as for a record that never existed. Nothing is answered before the engine
+ *            reports that it is durable (P2).
  * Threads:   api_handle on the server's loops; the others on any thread.
  */
 #ifndef ONCE_API_API_H
@@ -23,64 +24,65 @@ struct api_held; /* a policy and how many requests hold it; api.c's */
 
 /* What a token allows. */
 enum api_right {
-    API_RIGHT_EXECUTE = 1, /* fences, and looking at operations */
+    API_RIGHT_EXECUTE = 1, /* fences, and reading operations */
     API_RIGHT_CONFIRM = 2, /* confirmations of commands */
-    API_RIGHT_OPERATE = 4, /* looking at operations, settling them */
-    API_RIGHT_AUDIT = 8,   /* looking at operations and evidence */
+    API_RIGHT_OPERATE = 4, /* reading operations, settling them */
+    API_RIGHT_AUDIT = 8,   /* reading operations and evidence */
 };
 
 struct api_token {
     struct digest sha256; /* of the token's text; the token itself is never kept */
-    struct slice tenant;  /* whose; "*" may only look at /metrics and sees all tenants' figures */
-    unsigned rights;      /* of enum api_right */
-    struct slice name;    /* for evidence and logs; may be empty */
+    struct slice tenant; /* its tenant; "*" may only read /metrics, and sees all tenants' figures */
+    unsigned rights;     /* of enum api_right */
+    struct slice name;   /* for evidence and logs; may be empty */
 };
 
-/* What may be changed while the server runs. */
+/* The settings that may change while the server runs. */
 struct api_policy {
-    const struct api_token *tokens; /* sorted by nothing; compared in constant time */
+    const struct api_token *tokens; /* in any order; compared in constant time */
     size_t token_count;
     bool needs_token;           /* auth is configured */
-    uint64_t body_bytes_max;    /* of a request; past it 413 */
-    uint64_t outcome_bytes_max; /* kept of an outcome; a longer one is sealed without its bytes */
-    double duplicate_rate;      /* of one key, per second; 20. 0: no limit */
-    double duplicate_burst;     /* 40 */
-    bool logs_decisions;        /* a line for each decision; true */
+    uint64_t body_bytes_max;    /* of a request; a longer one is refused with 413 */
+    uint64_t outcome_bytes_max; /* kept of an outcome; a longer one is sealed without its body */
+    double duplicate_rate;      /* of one key, per second; default 20. 0: no limit */
+    double duplicate_burst;     /* default 40 */
+    bool logs_decisions;        /* log each decision; default true */
 };
 
 struct api_route; /* routes.h */
 
-/* The routes of a door, and what their handlers find in api_request.state. */
+/* The routes of a door, and the state that their handlers find in api_request.state. */
 struct api_routes {
     const struct api_route *table; /* static */
     size_t count;
-    void *state; /* outlives the server's requests */
+    void *state; /* must outlive the server's requests */
 };
 
 struct api_request; /* routes.h */
 struct json_value;
 struct member_fault;
 
-/* The effects that a seal carries: the outbox for whoever fences. The API knows no envelopes; the
- * door of effects reads them. */
+/* The effects that a seal carries. The API does not know envelopes; the door of effects reads
+ * them. */
 struct api_outbox {
-    /* Read one into an enqueue that goes into the seal's commit; command_id: of one that names
-     * none. E_INVALID, E_NOMEM, E_UNAVAILABLE. */
+    /* Read an envelope into an enqueue that is part of the seal's commit. command_id is used where
+     * the envelope names none. E_INVALID, E_NOMEM, E_UNAVAILABLE. */
     enum status (*read)(void *state, struct api_request *request, const struct json_value *envelope,
         struct slice command_id, struct engine_call *call, struct member_fault *fault);
-    /* It is durable. */
+    /* The effect is durable. */
     void (*made)(void *state, const struct record *record);
     void *state;
 };
 
 struct api_options {
     const struct mem *mem;
-    struct door *door;     /* to the engine; outlives the api */
+    struct door *door;     /* to the engine; must outlive the api */
     unsigned own_listener; /* number of the data directory's socket: its peers are operators and
-                               name their tenant in Once-Tenant; UINT_MAX: there is none */
-    struct http_server *server;  /* for its figures; api_attach sets it */
+                              name their tenant in Once-Tenant; UINT_MAX: absent */
+    struct http_server *server;  /* for its metrics; set by api_attach */
     const char *store;           /* the store's URL, without secrets, for /readyz?verbose */
-    const char *const *cautions; /* what weakens a promise of it, likewise; NULL ends it, or NULL */
+    const char *const *cautions; /* what weakens a promise of the store, likewise; ends with NULL;
+                                    may be NULL */
     const struct api_routes *routes; /* of other doors; copied */
     size_t routes_count;
     struct api_outbox outbox; /* read NULL: a seal carries no effects */
@@ -90,20 +92,21 @@ struct api_options {
 /* The policy is copied. */
 enum status api_new(
     const struct api_options *options, struct api **ret_api, struct err *err) MUST_CHECK;
-/* After the server is gone. NULL is fine. */
+/* Call it after the server has been freed. NULL is fine. */
 void api_free(struct api *api);
 void api_attach(struct api *api, struct http_server *server);
 
 /* For struct http_server_options; context is the api. */
 void api_handle(void *api, struct http_exchange *exchange);
 
-/* Make a different policy ready and leave config.changed in the evidence. Nothing of it is used
- * yet, and api_reload_end must follow; because of the evidence nothing may fail between the two. */
+/* Prepare a different policy and write config.changed to the evidence. The policy is not used yet,
+ * and api_reload_end must follow. Nothing may fail between the two, because the evidence is already
+ * written. */
 enum status api_reload_prepare(struct api *api, const struct api_policy *policy,
     struct api_held **ret_held, struct err *err) MUST_CHECK;
 /* Use it for requests that begin from now on, or drop it. */
 void api_reload_end(struct api *api, struct api_held *held, bool is_used);
-/* /readyz says no from now on; everything else is served. */
+/* /readyz reports "not ready" from now on; all other requests are served. */
 void api_not_ready(struct api *api, const char *reason);
 
 #endif

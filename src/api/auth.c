@@ -4,13 +4,13 @@
 #include "base/name.h"
 
 enum {
-    /* Far beyond what once token new makes; a longer one is not even hashed. */
+    /* Far longer than any token that `once token new` makes; a longer one is not even hashed. */
     TOKEN_BYTES_MAX = 4096,
     RIGHTS_ALL = API_RIGHT_EXECUTE | API_RIGHT_CONFIRM | API_RIGHT_OPERATE | API_RIGHT_AUDIT,
 };
 
-/* RFC 6750 section 2.1: letters, digits and -._~+/ with = at the end. Checking each place for all
- * of them is enough here, as a token that is none has no digest that anybody is known by. */
+/* RFC 6750 section 2.1: letters, digits and -._~+/ with = at the end. It is enough to check each
+ * character against the whole set: a malformed token has no known digest. */
 static bool is_token(struct slice text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -35,8 +35,8 @@ static bool read_bearer(struct slice value, struct slice *ret_token)
     return is_token(*ret_token);
 }
 
-/* All tokens are looked at, whichever fits, and the choice is made by arithmetic: neither which
- * token it is nor how much of it fits shows in the time taken. */
+/* Every token is compared, whichever matches, and the choice is made by arithmetic: the time taken
+ * reveals neither which token matched nor how much of it. */
 static size_t find_token(const struct api_policy *policy, const struct digest *shown)
 {
     size_t found = SIZE_MAX;
@@ -56,7 +56,8 @@ static struct api_caller caller_of(const struct api_token *token)
         .sees_all = is_all};
 }
 
-/* Who may open the data directory's socket could open the store itself; the tenant is a choice. */
+/* A peer that may open the data directory's socket could open the store itself, so it may choose
+ * its tenant. */
 static enum auth_verdict check_own(const struct http_head *head, struct api_caller *ret_caller)
 {
     struct slice tenant = SLICE_LIT("default");

@@ -1,21 +1,21 @@
 /*
- * auth: who asks, and what they may do.
+ * auth: who the caller is, and what it may do.
  *
- * Promises:  a token is compared with every known one in constant time, by its SHA-256; how long it
- *            takes tells nothing but how many tokens there are (and not whose).
+ * Promises:  a token is compared with every known one in constant time, by its SHA-256. The time
+ *            taken reveals only how many tokens there are, not whose they are.
  */
 #ifndef ONCE_API_AUTH_H
 #define ONCE_API_AUTH_H
 
 #include "api/api.h"
 
-/* Who asks. Slices live as long as the policy they came from, and on the own socket as long as the
+/* The caller. Slices live as long as the policy they came from; on the own socket, as long as the
  * head. */
 struct api_caller {
     struct slice tenant;
     struct slice actor; /* the token's name, "operator" on the own socket, or empty */
     unsigned rights;    /* of enum api_right */
-    bool sees_all;      /* every tenant's figures in /metrics */
+    bool sees_all;      /* it may see every tenant's figures in /metrics */
 };
 
 enum auth_verdict {
@@ -25,11 +25,11 @@ enum auth_verdict {
 };
 
 /*
- * "Authorization: Bearer TOKEN", once, with one space; anything else that claims to be an
- * authorization is wrong. Without needs_token: tenant "default" and every right, whatever is shown.
- * is_own: the data directory's socket, where Once-Tenant names the tenant (1 to 255 bytes of UTF-8;
- * absent: "default"; "*": every tenant, which only routes that take it let in; else wrong).
- * Everywhere else that field means nothing (P9).
+ * "Authorization: Bearer TOKEN", once, with one space; any other Authorization field is wrong.
+ * Without needs_token: tenant "default" and every right, whatever the caller sends. is_own: the
+ * data directory's socket, where Once-Tenant names the tenant (1 to 255 bytes of UTF-8; absent:
+ * "default"; "*": every tenant, on routes that take it; else wrong). On any other listener that
+ * field is ignored (P9).
  */
 enum auth_verdict auth_check(const struct api_policy *policy, const struct http_head *head,
     bool is_own, struct api_caller *ret_caller) MUST_CHECK;

@@ -8,14 +8,14 @@
 /*
  * POST /v1/fences/batch: an array of begins and seals, in one commit.
  *
- * Every item is read before any is submitted, so that an error in one means that nothing happened.
- * The answer has one document for each, exactly the one that the item alone would have got. Room
- * for all of them is reserved first: a long replay that does not fit any more is answered as out of
- * memory, and takes nothing from the grants after it.
+ * Every item is read before any is submitted, so that after an error in one of them nothing has
+ * happened. The answer has one document for each item, the same that the item would get alone. Room
+ * for all of them is reserved first: a long replay that no longer fits is answered as out of
+ * memory, and takes no room from the grants after it.
  */
 
 enum {
-    PROBLEM_BYTES_MAX = 1024, /* of a problem document without texts that others chose */
+    PROBLEM_BYTES_MAX = 1024, /* of a problem document without texts from outside */
     BATCH_BYTES_MAX = 512 << 20,
 };
 
@@ -23,18 +23,18 @@ struct api_batch {
     struct api_request *request;
     struct api_call **items;
     size_t count;
-    size_t call_count;              /* of items, and of the effects of seals */
-    struct engine_call **submitted; /* those that go to the engine */
+    size_t call_count;              /* of the items and of the effects of seals */
+    struct engine_call **submitted; /* the calls that go to the engine */
     size_t submitted_count;
-    _Atomic size_t left; /* of these, not decided yet */
+    _Atomic size_t left; /* submitted and not decided yet */
     struct buf out;      /* the answer */
-    struct buf scratch;  /* one item of it; with room for any that tells of a change */
-    size_t reserved;     /* bytes of it kept for the items not shown yet */
+    struct buf scratch;  /* one item of it; has room for any document about a change */
+    size_t reserved;     /* bytes of it kept for items not written yet */
 };
 
 /* ---- in ------------------------------------------------------------------------------------ */
 
-/* {"begin":{…}} and {"seal":{…}} say what they are; else an operation_id makes it a seal. */
+/* {"begin":{…}} and {"seal":{…}} name their kind; otherwise an operation_id makes it a seal. */
 static enum status read_item(
     struct api_call *call, const struct json_value *item, struct member_fault *fault)
 {
@@ -107,8 +107,8 @@ static enum status read_batch(struct api_request *request, const struct json_val
 
 /* ---- out ----------------------------------------------------------------------------------- */
 
-/* The document of one item, behind the others; E_NOMEM and nothing when it does not fit beside what
- * is kept for those behind it. */
+/* Append the document of one item. E_NOMEM, and nothing is appended, when it does not fit beside
+ * the room kept for later items. */
 static enum status put_item(
     struct api_batch *batch, struct api_call *call, struct api_document *ret_document)
 {
@@ -175,7 +175,7 @@ static void done(struct engine_call *call)
     }
 }
 
-/* Room for every document about a change, and for a short problem in place of any other. */
+/* Reserve room for every document about a change, and for a short problem in place of any other. */
 static enum status reserve(struct api_batch *batch)
 {
     size_t longest = 0;
@@ -192,7 +192,7 @@ static enum status reserve(struct api_batch *batch)
     return status == OK ? buf_reserve(&batch->out, batch->reserved + 2) : status;
 }
 
-/* Those that can be submitted; the others have their answer already. */
+/* Collect the calls that can be submitted; the others have their answer already. */
 static void admit(struct api_batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) {

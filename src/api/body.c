@@ -13,7 +13,7 @@
 #include "engine/request_builder.h"
 #include "http/fields.h"
 
-enum { KEY_FROM_BYTES_MAX = 65536 }; /* of what a key is derived from: far more than five names */
+enum { KEY_FROM_BYTES_MAX = 65536 }; /* of a key's source text: far more than five names need */
 
 #define NAME(text) SLICE_INIT(text)
 #define AT(place)  offsetof(struct api_call, door.engine.place) /* where a member goes */
@@ -74,7 +74,7 @@ static enum status read_members(struct api_call *call, enum request_kind kind,
 
 /* ---- members that several requests have ---------------------------------------------------- */
 
-/* An id that is badly written is one of no operation. */
+/* A malformed id belongs to no operation. */
 static void take_operation_id(struct api_call *call)
 {
     call->is_unnamed =
@@ -97,7 +97,7 @@ static void take_outcome(struct api_call *call, const struct json_value *value)
     }
 }
 
-/* A status by the name that it has in a body. */
+/* A status by its name in a body. */
 struct status_word {
     const char *word;
     enum record_status status;
@@ -156,7 +156,7 @@ static struct json_value string_of(struct slice text)
     return (struct json_value){.type = JSON_STRING, .count = (uint32_t)text.len, .text = text.data};
 }
 
-/* The hex digest of {tenant_id, and what is given}; tenant_id is the caller's (P9). */
+/* The hex digest of {tenant_id, and the given members}; tenant_id is the caller's (P9). */
 static enum status derive_key(
     struct api_call *call, const struct json_value *given, struct member_fault *fault)
 {
@@ -171,7 +171,7 @@ static enum status derive_key(
     if (status != OK) {
         return status;
     }
-    /* Members of an object are in canonical order, and tenant_id comes after all the others. */
+    /* Members of an object are in canonical order, and tenant_id sorts after all the others. */
     for (uint32_t i = 0; i < given->count; i++) {
         members[i] = given->members[i];
     }
@@ -266,7 +266,8 @@ static enum status take_payload(
     struct slice raw = json_raw(call->request->exchange->body, payload);
     struct buf form;
     buf_init(&form, &call->request->mem, payload_form_bytes_max(raw.len));
-    enum status status = buf_reserve(&form, raw.len); /* it is hardly ever longer than the text */
+    enum status status = buf_reserve(&form, raw.len); /* the form is hardly ever longer than the
+                                                         text */
     return status == OK ? builder_payload(&call->door.engine, door_engine(call->request->api->door),
                               raw, payload, &form)
                         : E_NOMEM;
@@ -303,7 +304,7 @@ enum status api_body_begin(
 
 /* ---- effects of a seal --------------------------------------------------------------------- */
 
-/* Each is an enqueue that depends on the seal: either all of them hold or none. */
+/* Each is an enqueue that depends on the seal: all of them take effect, or none. */
 static enum status take_effects(
     struct api_call *call, const struct json_value *list, struct member_fault *fault)
 {
@@ -356,7 +357,7 @@ enum status api_body_seal(
     };
     static const struct status_word words[] = {
         {"executed", RECORD_EXECUTED}, {"failed", RECORD_FAILED}, {"rejected", RECORD_REJECTED}};
-    size_t skipped = call->in_batch ? 0 : 1; /* alone it has its operation's id in the path */
+    size_t skipped = call->in_batch ? 0 : 1; /* outside a batch, the id is in the path */
     const struct member_table table = {"", members + skipped, COUNT(members) - skipped, true};
     const struct json_value *values[COUNT(members)];
     enum status status = read_members(call, REQUEST_SEAL, &table, value, values + skipped, fault);
@@ -370,7 +371,7 @@ enum status api_body_seal(
     return status;
 }
 
-/* What a holder says of its grant besides a seal: its fence, and one member more. */
+/* A holder's calls other than a seal: its fence, and one more member. */
 static enum status read_hold(struct api_call *call, enum request_kind kind, struct member other,
     const struct json_value *value, struct member_fault *fault)
 {
@@ -407,7 +408,7 @@ enum status api_body_renew(
     return read_hold(call, REQUEST_RENEW, lease, value, fault);
 }
 
-/* An answer of HTTP as it is given. */
+/* An HTTP answer in a request body. */
 struct given_answer {
     int64_t code;
     struct slice text;  /* of the body */
@@ -458,7 +459,7 @@ static enum status take_base64(
     return OK;
 }
 
-/* What an API would have answered, kept as the gateway keeps an answer: duplicates get exactly
+/* The answer an API would have given, kept as the gateway keeps answers: duplicates get exactly
  * this. Its body is the outcome's JSON, or bytes of its own. */
 static enum status take_http(struct api_call *call, const struct json_value *http,
     const struct json_value *outcome, struct member_fault *fault)

@@ -1,10 +1,10 @@
 /*
  * body: request bodies, read into calls for the engine.
  *
- * Promises:  a member that is unknown, missing or wrong is refused by its name, and a body that is
- *            not JSON with line and column, before the engine is asked for anything. The tenant is
- *            the caller's, whatever the body says (P9). Everything that a call points at is in the
- *            exchange: its body, its arena, or its policy.
+ * Promises:  a member that is unknown, missing or wrong is refused, and the refusal names it. A
+ *            body that is not JSON is refused with line and column. Both happen before the engine
+ *            is called. The tenant is the caller's, whatever the body says (P9). Everything a call
+ *            points at belongs to the exchange: its body, its arena, or its policy.
  * Does not:  submit, or read Content-Type.
  */
 #ifndef ONCE_API_BODY_H
@@ -14,9 +14,10 @@
 #include "canon/json.h"
 #include "door/members.h"
 
-/* Read the body of the exchange. False: it is not JSON, or memory is short; that is answered. */
+/* Read the body of the exchange. False: it is not JSON, or memory is short; the request has been
+ * answered. */
 bool api_body_json(struct api_request *request, const struct json_value **ret_value) MUST_CHECK;
-/* Answer with why a body is refused: E_NOMEM, or E_INVALID with its fault. */
+/* Answer with the reason for refusing a body: E_NOMEM, or E_INVALID with its fault. */
 void api_body_refuse(
     struct api_request *request, enum status status, const struct member_fault *fault);
 

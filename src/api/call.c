@@ -98,7 +98,7 @@ static void answer(struct api_call *call)
     struct api_request *request = call->request;
     struct api_document document;
     if (api_document_of(call, &call->answer, &document) != OK) {
-        /* Only what changed nothing can be too long for what was reserved. */
+        /* Only the answer to a call that changed nothing can exceed the reserved room. */
         (void)err_set(&call->door.engine.err, E_NOMEM, "out of memory");
         api_call_report(call, &(struct api_document){.status = 503});
         api_fail_memory(request);
@@ -127,7 +127,7 @@ static void done(struct engine_call *engine)
     http_wake(engine->context);
 }
 
-/* Of a seal with effects: the last of the group goes on. */
+/* Of a seal with effects: the last call of the group to finish resumes the request. */
 static void one_done(struct engine_call *engine)
 {
     struct http_exchange *exchange = engine->context;
@@ -137,7 +137,7 @@ static void one_done(struct engine_call *engine)
     }
 }
 
-/* One commit: the seal and its effects. */
+/* One commit for the seal and its effects. */
 static void submit_group(struct api_call *call)
 {
     struct api_request *request = call->request;
@@ -162,11 +162,11 @@ static void refused(struct door_call *call)
     answer(CONTAINER_OF(call, struct api_call, door));
 }
 
-/* A replay gives a whole outcome back, escaped where it is not JSON. */
+/* A replay contains the whole outcome, escaped where it is not JSON. */
 enum { ANSWER_BYTES_MAX = 8 * LIMIT_OUTCOME_BYTES_MAX };
 
-/* Reserve the answer, submit at the end of the loop turn, and answer when it is decided; or answer
- * why not, now or then. */
+/* Reserve the answer, submit at the end of the loop turn, and answer when the call is decided; or
+ * refuse, now or then. */
 static void submit(struct api_call *call)
 {
     struct api_request *request = call->request;

@@ -4,8 +4,9 @@
  *     api_call_run > read (body.h) > api_call_admit > api_call_submit > door_turn > (engine)
  *                  > api_document_of (documents.h) > api_call_report
  *
- * Promises:  room for the answer to a change is there before the engine is asked, so that being out
- *            of memory never hides a grant or a seal. Every decision is counted and logged once.
+ * Promises:  room for the answer to a change is reserved before the engine is called, so that
+ *            running out of memory never hides a grant or a seal. Every decision is counted and
+ *            logged once.
  */
 #ifndef ONCE_API_CALL_H
 #define ONCE_API_CALL_H
@@ -16,26 +17,26 @@
 #include "canon/json.h"
 #include "door/members.h"
 
-enum { API_SEAL_EFFECTS_MAX = 64 }; /* of one seal: far more than a handler makes */
+enum { API_SEAL_EFFECTS_MAX = 64 }; /* of one seal: far more than a handler returns */
 
 /* One call to the engine for one request. A batch has many. */
 struct api_call {
     struct door_call door;
     struct api_request *request;
-    struct buf answer; /* with room for the answer to a change before it is submitted */
+    struct buf answer; /* has room for the answer to a change before the call is submitted */
     struct slice operation_id_text; /* of the path, or of an item of a batch; may be empty */
     bool in_batch;                  /* it is an item of a batch */
-    bool is_unnamed;     /* its operation_id is badly written: there is no such operation */
-    int64_t flooded_ms;  /* > 0: refused as a flood; when to come back */
-    size_t answer_bytes; /* reserved of a batch's answer for this one */
-    char location[64];   /* of the operation, for a first_seen */
-    /* The effects of a seal: one dependent group with it, in its commit. */
+    bool is_unnamed;                /* its operation_id is malformed: there is no such operation */
+    int64_t flooded_ms;             /* > 0: refused as a flood; retry after this */
+    size_t answer_bytes;            /* reserved in a batch's answer for this call */
+    char location[64];              /* of the operation, for a first_seen */
+    /* The effects of a seal: they form one dependent group with it, in one commit. */
     struct engine_call *effects[API_SEAL_EFFECTS_MAX];
     size_t effect_count;
-    _Atomic size_t left; /* of a seal that is alone, and its effects: not decided yet */
+    _Atomic size_t left; /* of a single seal and its effects: calls not decided yet */
 };
 
-/* What a call is answered with: a document in a buffer, or a problem. */
+/* The answer to a call: a document in a buffer, or a problem. */
 struct api_document {
     unsigned status;
     bool is_problem;
@@ -54,13 +55,13 @@ struct api_call *api_call_new(struct api_request *request) MUST_CHECK;
 /* Read a value of the request's body into it, and check the limits. E_INVALID, E_NOMEM. */
 enum status api_call_read(struct api_call *call, api_reader read, const struct json_value *value,
     struct member_fault *fault) MUST_CHECK;
-/* Whether it may be submitted; else call->is_unnamed, or call->flooded_ms is set. */
+/* Whether it may be submitted. If not, call->is_unnamed or call->flooded_ms is set. */
 bool api_call_admit(struct api_call *call);
-/* Count and log what it was answered with. */
+/* Count and log the answer. */
 void api_call_report(struct api_call *call, const struct api_document *document);
 
-/* The ids of this request, beside those of the body's trace (NULL: absent): canonical JSON in the
- * arena. E_INVALID: the trace of the body is wrong. E_NOMEM. */
+/* The ids of this request, added to those of the body's trace (NULL: absent), as canonical JSON in
+ * the arena. E_INVALID: the trace in the body is invalid. E_NOMEM. */
 enum status api_trace(struct api_request *request, const struct json_value *trace,
     struct slice *ret_trace, struct err *err) MUST_CHECK;
 

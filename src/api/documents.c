@@ -9,7 +9,7 @@
 #include "engine/operation_document.h"
 
 enum {
-    PLAIN_BYTES = 512, /* of a document but for texts that others chose */
+    PLAIN_BYTES = 512, /* of a document, without texts from outside */
     ESCAPED_BYTES = 6, /* of one byte as \u00XX */
 };
 
@@ -106,7 +106,7 @@ static void put_in_progress(
     buf_str(out, "\"}");
 }
 
-/* What became of the effects of a seal, each by its name and where to look. */
+/* The effects of a seal, each with its name and its URL. */
 static void put_effects(struct api_call *call, struct buf *out)
 {
     const struct api_outbox *outbox = &call->request->api->outbox;
@@ -190,7 +190,7 @@ static void put_resolved(struct api_call *call, struct buf *out, struct api_docu
     ret_document->status = 200;
 }
 
-/* ---- and those that are problems ----------------------------------------------------------- */
+/* ---- decisions that are problems ----------------------------------------------------------- */
 
 /* An id that outlives the call. */
 static struct slice id_text(struct api_call *call, const struct op_id *id)
@@ -199,7 +199,7 @@ static struct slice id_text(struct api_call *call, const struct op_id *id)
     return text == NULL ? SLICE_EMPTY : slice_str(op_id_put(text, id));
 }
 
-/* A diff that cannot be made is only missing: null. */
+/* If a diff cannot be made, it is null. */
 static void put_conflict(struct api_call *call, struct api_document *ret_document)
 {
     struct buf extra;
@@ -222,7 +222,7 @@ static void put_conflict(struct api_call *call, struct api_document *ret_documen
         .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY};
 }
 
-/* Refusals that say the same whatever they are about, by their decision. */
+/* Refusals whose text does not depend on the operation, by decision. */
 static const struct problem refusal_held_unknown = {.status = 409,
     .code = "outcome_unknown",
     .detail =
@@ -263,7 +263,7 @@ static void put_refusal(
 {
     const struct decision *decision = &call->door.engine.decision;
     ret_document->problem = *refusal;
-    /* P9: what is not there is answered without a word of what was asked for. */
+    /* P9: "not found" reveals nothing about the id in the request. */
     if (decision->next.fence > 0 && decision->kind != DECISION_NOT_FOUND) {
         ret_document->problem.operation_id = id_text(call, &decision->next.operation_id);
     }
@@ -283,9 +283,10 @@ static void put_flood(struct api_call *call, struct api_document *ret_document)
         .retry_after_ms = call->flooded_ms};
 }
 
-/* ---- one of them --------------------------------------------------------------------------- */
+/* ---- the document of a call ---------------------------------------------------------------- */
 
-/* A decision. -Wswitch-enum: a new one does not build until it has its document or refusal. */
+/* A decision. -Wswitch-enum: a new decision does not build until it has its document or refusal
+ * here. */
 static void put_decision(struct api_call *call, struct buf *out, struct api_document *ret_document)
 {
     switch (call->door.engine.decision.kind) {
@@ -304,7 +305,7 @@ static void put_decision(struct api_call *call, struct buf *out, struct api_docu
     case DECISION_ALREADY_SEALED: put_refusal(call, &refusal_already_sealed, ret_document); return;
     case DECISION_STILL_RUNNING: put_refusal(call, &refusal_still_running, ret_document); return;
     case DECISION_NOT_FOUND: put_refusal(call, &refusal_not_found, ret_document); return;
-    case DECISION_ENQUEUED: /* no request of the API asks for these */
+    case DECISION_ENQUEUED: /* no request of the API leads to these */
     case DECISION_CLAIMED:
     case DECISION_DONE:
     case DECISION_NOT_DUE:
@@ -314,12 +315,13 @@ static void put_decision(struct api_call *call, struct buf *out, struct api_docu
     }
     ret_document->problem = (struct problem){.status = 500,
         .code = "internal",
-        .detail = SLICE_LIT("the engine decided what this request cannot lead to"),
+        .detail = SLICE_LIT("the engine made a decision that this request cannot have"),
         .effect = PROBLEM_EFFECT_UNKNOWN,
         .retry = PROBLEM_RETRY_NO};
 }
 
-/* A seal did not happen because one of its effects could not. False: it was not an effect. */
+/* The seal did not happen because one of its effects could not. False: the effects are not the
+ * reason. */
 static bool put_effect_refusal(struct api_call *call, struct api_document *ret_document)
 {
     for (size_t i = 0; i < call->effect_count; i++) {
@@ -354,7 +356,7 @@ enum status api_document_of(
         put_flood(call, ret_document);
     } else if (engine->err.status != OK && engine->refused &&
                engine->decision.kind != DECISION_SEALED) {
-        put_decision(call, out, ret_document); /* of a group that did not happen: why */
+        put_decision(call, out, ret_document); /* of a group that did not happen: the reason */
     } else if (engine->err.status != OK && put_effect_refusal(call, ret_document)) {
         /* said */
     } else if (engine->err.status != OK) {

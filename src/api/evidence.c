@@ -3,17 +3,17 @@
  *
  *     query (a page of this tenant's entries) > note (access.read, durable) > answer
  *
- * Nothing of a page is shown before the entry that says who read it is on stable storage (GRD-4): a
- * crash or a full disk between the two leaves somebody who was told nothing. The other way round it
- * is harmless: the entry says that a page was read which its reader never got.
+ * Nothing of a page is shown before the entry that says who read it is on stable storage (GRD-4).
+ * After a crash or a full disk between the two, the reader has seen nothing. Then the entry reports
+ * a read that never reached its reader, which is harmless.
  *
- * What a tenant learns of others (P9). There is one chain for all tenants of a store, dense, so
- * that a dropped entry shows as a gap; an entry's seq is part of its hashed bytes and cannot be
- * hidden or renumbered for one reader without breaking the proof. Whoever holds the right to audit
- * can tell from two numbers how many entries lie between them, and no more: neither whose they are
- * nor what they say. The head shows nothing beyond that: a tenant could as well read its own newest
- * entry, which its reading has just made. Counts of records, which no proof needs, are not shown.
- * Without the right to audit there is neither.
+ * What a tenant learns of others (P9). All tenants of a store share one chain. It is dense, so that
+ * a dropped entry shows as a gap. An entry's seq is part of its hashed bytes: it cannot be hidden
+ * or renumbered for one reader without breaking the proof. A caller with the right to audit can
+ * tell from two numbers how many entries lie between them, but neither whose they are nor what they
+ * say. The head shows no more: a tenant could as well read its own newest entry, which its own read
+ * has just made. Counts of records, which no proof needs, are not shown. Without the right to
+ * audit, a caller sees neither.
  */
 #include <stdio.h>
 
@@ -28,7 +28,7 @@
 
 enum {
     ENTRIES_DEFAULT = 100,
-    TIES_BYTES = 256, /* what entry_show adds to the stored bytes: two hashes and their names */
+    TIES_BYTES = 256, /* added by entry_show to the stored bytes: two hashes and their names */
 };
 
 /* A page on its way to its reader. In the exchange's arena. */
@@ -36,8 +36,8 @@ struct evidence_page {
     struct api_query page;
     struct engine_call call; /* of the note */
     struct note note;
-    enum record_kind about;              /* the kind of the id that was asked for */
-    char reason[LIMIT_REASON_BYTES_MAX]; /* what was asked for */
+    enum record_kind about;              /* the kind of the id in the query */
+    char reason[LIMIT_REASON_BYTES_MAX]; /* the query, as text */
 };
 
 /* E_INVALID says what is wrong. */
@@ -51,7 +51,7 @@ static enum status read_query(
         !kind_id_read(text, &self->about, &query->operation_id)) {
         return err_set(err, E_INVALID, "parameter 'operation_id' is not the id of an operation");
     }
-    /* An empty one is the first page, as a loop over pages asks for it. */
+    /* An empty cursor means the first page, as a loop over pages sends it. */
     if (api_param(request, "after", &text) &&
         evidence_cursor_read(text, &query->after_entry, err) != OK) {
         err_prefix(err, "parameter 'after'");
@@ -65,7 +65,7 @@ static enum status read_query(
     return OK;
 }
 
-/* Entries take as much as they are stored with, and the ties: one piece of the arena. */
+/* Entries take as much as they are stored with, plus TIES_BYTES: one piece of the arena. */
 static size_t page_bytes(const struct query *query)
 {
     size_t bytes = TIES_BYTES;
@@ -75,7 +75,7 @@ static size_t page_bytes(const struct query *query)
     return bytes;
 }
 
-/* `next` ends with the last page; `resume` does not: what comes later is after it. */
+/* `next` is absent on the last page. `resume` is not: later entries come after it. */
 static void put_cursors(const struct query *query, struct buf *out)
 {
     char text[EVIDENCE_CURSOR_BYTES];
@@ -137,7 +137,7 @@ static void note_done(struct engine_call *call)
     http_wake(call->context);
 }
 
-/* What was asked for, as it was understood. */
+/* The query, as it was understood. */
 static struct slice reason_of(struct evidence_page *self)
 {
     static const struct op_id zeros = {{0}};
@@ -151,7 +151,7 @@ static struct slice reason_of(struct evidence_page *self)
     return slice_of(self->reason, (size_t)size);
 }
 
-/* The page was found: leave access.read before anybody sees it. */
+/* The page was found: write access.read before anybody sees it. */
 static void note_page(struct api_query *page)
 {
     struct evidence_page *self = CONTAINER_OF(page, struct evidence_page, page);
@@ -168,7 +168,7 @@ static void note_page(struct api_query *page)
         return;
     }
     if (page->query.count > 0) {
-        self->note.operation_id = page->query.operation_id; /* it is one of this tenant's */
+        self->note.operation_id = page->query.operation_id; /* it is this tenant's */
         self->note.about = self->about;
     }
     self->call = (struct engine_call){
@@ -180,7 +180,7 @@ static void note_page(struct api_query *page)
     }
 }
 
-/* A cursor of a chain that the store does not have is the caller's mistake. */
+/* A cursor from a different chain is the caller's mistake. */
 static void page_failed(struct api_query *page, const struct err *err)
 {
     struct err said = *err;
@@ -232,7 +232,7 @@ static void answer_head(struct api_query *self)
 
 void api_evidence_head(struct api_request *request)
 {
-    /* Answered as every query is: only when what it saw is durable (E1). */
+    /* Answered like every query: only when what it read is durable (E1). */
     struct api_query *self = api_query_new(request, QUERY_HEAD, answer_head);
     if (self != NULL) {
         api_query_run(self, request);

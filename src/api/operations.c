@@ -4,9 +4,8 @@
 #include "engine/operation_document.h"
 
 /*
- * GET /v1/operations/{operation_id} and GET /v1/operations. What belongs to another tenant is not
- * there (P9): the query is given the caller's tenant, and finds nothing of others. Whoever may open
- * the own socket may list all of them.
+ * GET /v1/operations/{operation_id} and GET /v1/operations. A different tenant's operations are not
+ * found (P9): the query has the caller's tenant. A caller on the own socket may list all tenants.
  */
 
 enum {
@@ -107,7 +106,7 @@ static bool take_limit(struct slice text, size_t *ret_limit, struct err *err)
 static bool take_after(struct slice text, struct digest *ret_after, struct err *err)
 {
     if (text.len == 0) {
-        return true; /* the first page, as a loop over pages asks for it */
+        return true; /* the first page, as a loop over pages sends it */
     }
     if (text_hex(text, ret_after->bytes, sizeof ret_after->bytes)) {
         return true;

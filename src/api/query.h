@@ -11,16 +11,17 @@
 
 /* In the exchange's arena. */
 struct api_query {
-    struct query query; /* its kind and filters are the caller's to set */
+    struct query query; /* the caller sets its kind and filters */
     struct api_request *request;
-    void (*answer)(struct api_query *query); /* on the exchange's loop: it has an answer */
+    void (*answer)(struct api_query *query); /* called on the exchange's loop when the query has a
+                                                result */
     void (*failed)(struct api_query *query, const struct err *err); /* NULL: api_fail */
 };
 
-/* A query of this kind. NULL: out of memory, which is answered. */
+/* A query of this kind. NULL: out of memory; the request has been answered. */
 struct api_query *api_query_new(struct api_request *request, enum query_kind kind,
     void (*answer)(struct api_query *query)) MUST_CHECK;
-/* Ask the engine, with the caller's tenant (P9): answer or failed follows, now or later. */
+/* Send it to the engine, with the caller's tenant (P9). answer or failed follows, now or later. */
 void api_query_run(struct api_query *query, struct api_request *request);
 
 #endif

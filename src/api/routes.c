@@ -73,8 +73,8 @@ const struct api_routes api_own_routes = {routes, COUNT(routes), NULL};
 
 /* ---- paths --------------------------------------------------------------------------------- */
 
-/* Whether the path has the form of the pattern; what stands for {…} goes to *ret_value. Paths are
- * not decoded: ours need no escapes, so an escaped spelling is another path. */
+/* Whether the path matches the pattern; the part that matches {…} goes to *ret_value. Paths are not
+ * decoded: ours need no escapes, so an escaped spelling is a different path. */
 static bool path_matches(const char *pattern, struct slice path, struct slice *ret_value)
 {
     const char *at = path.data;
@@ -97,7 +97,7 @@ static bool path_matches(const char *pattern, struct slice path, struct slice *r
     return at == end;
 }
 
-/* Methods that routes have, as bits; what Allow says of each set of them. */
+/* Methods of routes, as bits, and the Allow field for each set of them. */
 enum { ALLOW_GET = 1, ALLOW_POST = 2, ALLOW_OPTIONS = 4 };
 static const char *const allow_texts[] = {
     [0] = NULL,
@@ -117,7 +117,8 @@ static unsigned allowed(const struct api_route *route)
                                                : ALLOW_OPTIONS;
 }
 
-/* The row of one table; the methods of those where only the method differs go to *allow. */
+/* The matching row of one table. Where only the method differs, the row's method is added to
+ * *allow. */
 static const struct api_route *find_in(const struct api_routes *routes_of, enum http_method method,
     struct slice path, struct slice *ret_value, unsigned *allow)
 {
@@ -154,7 +155,8 @@ bool api_route_find(
 
 /* ---- queries ------------------------------------------------------------------------------- */
 
-/* A part of a query, decoded: "%20" and "+" are a blank. In place when nothing is. */
+/* A part of a query, decoded: "%20" and "+" are a blank. Points into the text when nothing is
+ * encoded. */
 static enum status decode(struct slice text, struct arena *arena, struct slice *ret_text)
 {
     if (text.len == 0 ||
@@ -183,7 +185,7 @@ static enum status decode(struct slice text, struct arena *arena, struct slice *
     return text_utf8(*ret_text) ? OK : E_INVALID;
 }
 
-/* Cut the next "name=value" off a query; false at its end. Empty ones, as in "a=1&&b=2", are
+/* Take the next "name=value" off a query; false at its end. Empty parts, as in "a=1&&b=2", are
  * skipped. */
 static bool next_part(struct slice *query, struct slice *ret_name, struct slice *ret_value)
 {
@@ -216,7 +218,7 @@ bool api_param(const struct api_request *request, const char *name, struct slice
     return false;
 }
 
-/* Whether a name is among those listed with a blank between. */
+/* Whether a name is in a list separated by blanks. */
 static bool listed(const char *names, struct slice name)
 {
     while (names != NULL && *names != '\0') {
@@ -258,7 +260,7 @@ static enum status take_param(
         }
     }
     request->params[request->param_count++] =
-        param; /* each of the route's at most once, so it fits */
+        param; /* each parameter of the route at most once, so they fit */
     return OK;
 }
 

@@ -1,11 +1,12 @@
 /*
- * routes: tables of paths, methods and rights, and what each handler is given. The API has one, and
- * so has each door that is reached through the API's listeners; openapi.json has all of them.
+ * routes: tables of paths, methods and rights, and the request that each handler gets. The API has
+ * one table, and so has each door that is reached through the API's listeners; openapi.json
+ * describes all of them.
  *
  *     api_handle > route > token > query > handler > … > api_answer_end or api_refuse
  *
  * Promises:  a handler runs only for a caller with one of its rights, with a query that has no
- *            unknown, doubled or badly written parameter, under one policy from begin to end.
+ *            unknown, repeated or malformed parameter, under one policy from start to end.
  * Ownership: a request lives in its exchange's arena, from api_handle until it is answered.
  * Threads:   a request belongs to its exchange's loop.
  */
@@ -19,7 +20,7 @@
 #include "api/auth.h"
 #include "http/problem.h"
 
-/* The API's own table, and those of the doors that have no listener. */
+/* The API's own table, and those of the doors without a listener. */
 enum { API_TABLES_MAX = 4 };
 
 struct api {
@@ -27,13 +28,13 @@ struct api {
     struct door *door;
     struct http_server *server;  /* NULL until api_attach */
     const char *store;           /* for /readyz?verbose */
-    const char *const *cautions; /* likewise; NULL: there are none */
+    const char *const *cautions; /* likewise; NULL: none */
     unsigned own_listener;
-    uint64_t started_nanos;                   /* clock_nanos when it was made */
-    _Atomic(const char *) not_ready;          /* why; NULL: ready */
+    uint64_t started_nanos;                   /* clock_nanos when the api was made */
+    _Atomic(const char *) not_ready;          /* the reason; NULL: ready */
     pthread_mutex_t lock;                     /* guards held and its count */
     struct api_held *held;                    /* the policy for requests that begin now */
-    struct api_routes tables[API_TABLES_MAX]; /* its own first */
+    struct api_routes tables[API_TABLES_MAX]; /* the API's own first */
     size_t table_count;
     struct api_outbox outbox;
 };
@@ -47,10 +48,10 @@ struct member_fault;
 typedef enum status (*api_reader)(
     struct api_call *call, const struct json_value *value, struct member_fault *fault);
 
-/* Who may look at operations, commands, effects and deliveries. */
+/* Rights that allow reading operations, commands, effects and deliveries. */
 #define API_READERS (API_RIGHT_EXECUTE | API_RIGHT_OPERATE | API_RIGHT_AUDIT)
 
-enum { API_PARAMS_MAX = 8 }; /* more than any route knows */
+enum { API_PARAMS_MAX = 8 }; /* more than any route takes */
 
 struct api_param {
     struct slice name;
@@ -60,25 +61,25 @@ struct api_param {
 struct api_route {
     enum http_method method; /* GET answers HEAD too */
     const char *pattern;     /* "/v1/fences/{operation_id}/seal"; one {…} at most */
-    unsigned rights;         /* any one of them; 0: whoever has a token */
+    unsigned rights;         /* any one of them suffices; 0: any token */
     bool is_open;            /* no token is needed */
-    bool takes_all;          /* on the own socket it may be asked for every tenant at once */
-    bool takes_any;          /* whatever else the query has is ignored: its caller is a stranger */
-    const char *params;      /* names that the query may have, with a blank between; NULL: none */
+    bool takes_all;          /* on the own socket, "*" may be used to ask for all tenants at once */
+    bool takes_any;          /* unknown parameters are ignored: the caller is a stranger */
+    const char *params;      /* names of the query's parameters, separated by blanks; NULL: none */
     void (*handle)(struct api_request *request);
-    api_reader read; /* of api_call_run: its body */
+    api_reader read; /* for api_call_run: reads the body */
 };
 
-/* One request on its way. */
+/* One request in progress. */
 struct api_request {
     struct api *api;
     const struct api_policy *policy; /* held until it is answered */
     struct http_exchange *exchange;
     struct api_caller caller;
-    struct slice path_value; /* what the path has for {…}, or empty */
+    struct slice path_value; /* the part of the path that matched {…}, or empty */
     struct slice query;      /* as it came; checked */
     const struct api_route *route;
-    void *state; /* of the door that the route belongs to; NULL: the API's own */
+    void *state; /* of the route's door; NULL: the API's own */
 
     struct mem mem;                          /* the exchange's arena, for buffers */
     struct api_param params[API_PARAMS_MAX]; /* of the query */
@@ -87,24 +88,24 @@ struct api_request {
     unsigned status;       /* of the answer */
 };
 
-/* The API's own. */
+/* The API's own table. */
 extern const struct api_routes api_own_routes;
 
-/* Find the route of a path and a method in all tables, and what the path has for {…}. False:
- * *ret_allow is the methods of that path for a 405, such as "GET, HEAD", or NULL where there is no
- * such path. */
+/* Find the route of a path and a method in all tables, and the part of the path that matches {…}.
+ * False: *ret_allow has the methods of that path for a 405, such as "GET, HEAD", or NULL where no
+ * route has such a path. */
 bool api_route_find(struct api_request *request, enum http_method method, struct slice path,
     const char **ret_allow) MUST_CHECK;
 
-/* A parameter of the query, decoded; false: it was not given. */
+/* A parameter of the query, decoded; false: absent. */
 bool api_param(
     const struct api_request *request, const char *name, struct slice *ret_value) MUST_CHECK;
-/* Split the query into request->params. E_INVALID names what the route does not know, what is there
- * twice or is badly encoded; E_NOMEM. */
+/* Split the query into request->params. E_INVALID names the parameter that is unknown, repeated or
+ * badly encoded. E_NOMEM. */
 enum status api_query_read(struct api_request *request, struct err *err) MUST_CHECK;
 
 /*
- * Answer: begin, any http_answer_field, then end; or refuse. These count the request and let go of
+ * Answer: begin, any http_answer_field, then end; or refuse. These count the request and release
  * the policy: handlers never call http_answer_begin, http_answer_end or problem_answer themselves.
  * The request is gone afterwards. is_stable: the body is static or in the exchange's arena.
  */
@@ -112,17 +113,19 @@ void api_answer_begin(struct api_request *request, unsigned status);
 void api_answer_end(
     struct api_request *request, struct slice content_type, struct slice body, bool is_stable);
 void api_refuse(struct api_request *request, const struct problem *problem);
-/* Refuse what had no effect and is not worth trying again. */
+/* Refuse a request that had no effect and is not worth retrying. */
 void api_refuse_plain(
     struct api_request *request, unsigned status, const char *code, const char *detail);
-/* Answer 200 with a JSON document of the exchange's arena; or out of memory when it has failed. */
+/* Answer 200 with a JSON document in the exchange's arena, or "out of memory" if the buffer
+ * failed. */
 void api_answer_json(struct api_request *request, const struct buf *document);
-/* The problem that a failure of the engine, of memory or of a store is. Its detail is the err's. */
+/* The problem for a failure of the engine, the store or memory. Its detail is the err's. */
 struct problem api_problem_of(const struct err *err);
 void api_fail(struct api_request *request, const struct err *err);
 void api_fail_memory(struct api_request *request);
 
-/* Handlers, one file a resource; api_call_run (call.h) handles every request that is one call. */
+/* Handlers, one file for each resource; api_call_run (call.h) handles every request that is one
+ * call. */
 void api_fence_batch(struct api_request *request);
 void api_operation_get(struct api_request *request);
 void api_operation_list(struct api_request *request);

@@ -1,10 +1,10 @@
 /*
  * /livez, /readyz, /metrics and /openapi.json.
  *
- * livez says that the process answers, and nothing else: who restarts it for any other reason makes
- * an outage of a full disk. readyz says whether requests would be served, and asks the engine
- * itself: a look goes through queue, engine and flush like every request. An engine that hangs in
- * its disk therefore leaves readyz unanswered, and who asks gives up and takes it for a no.
+ * livez reports only that the process answers: a supervisor that restarts it for any other reason
+ * turns a full disk into an outage. readyz reports whether requests would be served. It sends a
+ * query through queue, engine and flush like any request. If the engine hangs on its disk, readyz
+ * stays unanswered; the caller gives up and treats that as "not ready".
  */
 #include "api/openapi.h"
 #include "api/query.h"
@@ -40,8 +40,8 @@ struct check {
 
 enum { CHECKS_MAX = 16 };
 
-/* All checks; returns how many. Details that name a place are for those who need no token: then
- * only this machine can ask (P9 and common sense). */
+/* Run all checks; returns how many. Details that name a place are only for callers that need no
+ * token: then only this machine can ask (P9). */
 static size_t run_checks(
     const struct api_request *request, const struct err *said, struct check ret_checks[CHECKS_MAX])
 {
@@ -59,11 +59,12 @@ static size_t run_checks(
     ret_checks[count++] = (struct check){
         "queue", has_room, has_room ? NULL : "the queue of requests is full (queue_requests_max)"};
     ret_checks[count++] = (struct check){"serving", not_ready == NULL, not_ready};
-    /* A held clock pauses expiry and nothing else: it is worth knowing, and no reason to go. */
+    /* A held clock only pauses expiry. It is reported, but the server stays ready. */
     ret_checks[count++] = (struct check){"clock", true,
         stats.clock_held ? "held: the wall clock jumped ahead, expiry follows the boot clock"
                          : NULL};
-    /* Neither is a reason to go: the store works, and promises less than it could. */
+    /* Cautions do not make the server unready either: the store works, but promises less than it
+     * could. */
     for (size_t i = 0; is_open && api->cautions != NULL && api->cautions[i] != NULL; i++) {
         if (count < CHECKS_MAX) {
             ret_checks[count++] = (struct check){"store_caution", true, api->cautions[i]};
@@ -138,8 +139,8 @@ void api_readyz(struct api_request *request)
 
 /* --- Figures ---------------------------------------------------------------------------------- */
 
-/* A token of all tenants, and whoever needs none, sees everything; a tenant's auditors and
- * operators see what is theirs. */
+/* A token for all tenants, and a caller that needs no token, sees everything; a tenant's auditors
+ * and operators see their own tenant's figures. */
 static bool may_see(const struct api_caller *caller)
 {
     return caller->sees_all || (caller->rights & (API_RIGHT_AUDIT | API_RIGHT_OPERATE)) != 0;
@@ -161,7 +162,7 @@ void api_metrics(struct api_request *request)
     if (api->server != NULL) {
         http_server_stats(api->server, &view.http);
     }
-    struct buf out; /* on the heap: it grows, and is gone before the exchange is */
+    struct buf out; /* on the heap: it grows, and is freed before the exchange is */
     buf_init(&out, api->mem, METRICS_PAGE_BYTES_MAX);
     metrics_put(door_metrics(api->door), &view, &out);
     if (buf_status(&out) == OK) {

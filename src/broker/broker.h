@@ -1,15 +1,16 @@
 /*
- * broker: queues of other people's servers, behind one small table of functions. Each kind of
- * broker is a module, a shared object that is loaded when a URL names it: the program itself links
- * none of their libraries.
+ * broker: message queues of other servers, behind one small table of functions. Each kind of broker
+ * is a module, a shared object that is loaded when a URL names it: the program itself links none of
+ * their libraries.
  *
  *     check … open → connect → (take → acknowledge | park | extend | lag)* → connect … → close
  *
- * Promises:  a message that was taken and not acknowledged comes again: after a new connection, or
- *            after this process is gone. What is parked is kept by the broker before it is
- *            acknowledged. The URL, which may have a password, is in no error text.
- * Does not:  know what an event or a delivery is, or acknowledge anything by itself.
- * Ownership: a message and its slices are the source's, until the next take or connect.
+ * Promises:  a message that was taken and not acknowledged is delivered again: after a new
+ *            connection, or after this process has ended. The broker keeps a parked message before
+ *            it is acknowledged. No error text contains the URL, which may have a password.
+ * Does not:  know events or deliveries, or acknowledge anything by itself.
+ * Ownership: a message and its slices belong to the source, and live until the next take or
+ *            connect.
  * Threads:   a source is used by one thread at a time; take returns early when wake_fd is readable.
  */
 #ifndef ONCE_BROKER_BROKER_H
@@ -22,9 +23,9 @@
 #include "base/slice.h"
 
 enum {
-    BROKER_INTERFACE = 1,      /* changes with this file: a module of another build is refused */
+    BROKER_INTERFACE = 1, /* changes with this file: a module of a different build is refused */
     BROKER_ID_BYTES_MAX = 128, /* of a message */
-    BROKER_TAKE_MAX = 128,     /* messages at once: they are remembered in one commit */
+    BROKER_TAKE_MAX = 128,     /* messages at once: they are stored in one commit */
 };
 
 struct broker_source; /* the module's */
@@ -34,50 +35,50 @@ struct broker_field {
     struct slice value;
 };
 
-/* One message as the broker has it. */
+/* One message of the broker. */
 struct broker_message {
-    struct slice id; /* by which it is acknowledged */
-    bool is_again;   /* a consumer may have had it before */
-    bool is_gone;    /* the broker has its id and no longer its bytes */
+    struct slice id; /* names it when it is acknowledged */
+    bool is_again;   /* a consumer may have received it before */
+    bool is_gone;    /* the broker has its id but no longer its bytes */
     bool is_binary;  /* the attributes of a CloudEvent are in "ce-" fields; the body is its data */
     struct slice type; /* media type of the body; may be empty */
     struct slice body;
-    const struct broker_field *fields; /* all others, as they came */
+    const struct broker_field *fields; /* all other fields, as received */
     size_t field_count;
 };
 
 struct broker_options {
     const char *url;
-    const char *consumer; /* the name of this process among those that share the queue */
+    const char *consumer; /* this process's name among the consumers of the queue */
 };
 
 struct broker_module {
     unsigned interface; /* BROKER_INTERFACE */
     const char *name;   /* "redis" */
-    /* The ids of messages outlive a connection. Where not, every message comes again under a new
-     * one. */
+    /* The ids of messages outlive a connection. Otherwise every message comes again under a new
+     * id. */
     bool ids_last;
     int64_t extend_every_ms_max; /* extend must be called at least this often; 0: never */
 
-    /* Whether the URL is right; connects to nothing. E_INVALID. */
+    /* Whether the URL is valid; connects to nothing. E_INVALID. */
     enum status (*check)(const char *url, struct err *err) MUST_CHECK;
     /* E_INVALID, E_NOMEM. Connects to nothing. */
     enum status (*open)(const struct broker_options *options, struct broker_source **ret_source,
         struct err *err) MUST_CHECK;
-    /* Bounded by some seconds, as all below. E_UNAVAILABLE: try again later. */
+    /* Takes some seconds at most, like all functions below. E_UNAVAILABLE: try again later. */
     enum status (*connect)(struct broker_source *source, struct err *err) MUST_CHECK;
-    /* Up to max messages; none when wait_ms is over or wake_fd became readable. E_UNAVAILABLE, here
-     * and below: the connection is gone; what was asked may have happened. */
+    /* Up to max messages; none if wait_ms is over or wake_fd became readable. E_UNAVAILABLE, here
+     * and below: the connection is gone; the command may have been executed. */
     enum status (*take)(struct broker_source *source, size_t max, int64_t wait_ms, int wake_fd,
         const struct broker_message **ret_messages, size_t *ret_count, struct err *err) MUST_CHECK;
     enum status (*acknowledge)(struct broker_source *source, const struct slice *ids, size_t count,
         struct err *err) MUST_CHECK;
-    /* Keep the message apart with the reason, and acknowledge it; both or neither. */
+    /* Keep the message aside with the reason, and acknowledge it; both or neither. */
     enum status (*park)(struct broker_source *source, const struct broker_message *message,
         const char *reason, struct err *err) MUST_CHECK;
-    /* What this process has taken stays its own. NULL: it does by itself. */
+    /* Keep the taken messages assigned to this process. NULL: they stay by themselves. */
     enum status (*extend)(struct broker_source *source, struct err *err) MUST_CHECK;
-    /* Messages that nobody has taken yet. *ret_lag stays as it is where the broker cannot tell. */
+    /* Messages that no consumer has taken yet. *ret_lag is unchanged if the broker cannot tell. */
     enum status (*lag)(struct broker_source *source, uint64_t *ret_lag, struct err *err) MUST_CHECK;
     /* NULL is fine. */
     void (*close)(struct broker_source *source);
@@ -85,17 +86,17 @@ struct broker_module {
 
 /* ---- load.c, of the program ---- */
 
-/* The module for a URL, loaded once and never unloaded. E_INVALID: no module is for it.
- * E_UNAVAILABLE: its file or a library is missing; the hint names the Debian package. Any thread.
- */
+/* The module for a URL, loaded once and never unloaded. E_INVALID: there is no module for it.
+ * E_UNAVAILABLE: its file or a library is missing; the hint names the Debian package. Any
+ * thread. */
 enum status broker_load(
     const char *url, const struct broker_module **ret_module, struct err *err) MUST_CHECK;
 
 /* One kind of broker, for `once doctor`. */
 struct broker_kind {
     const char *name;    /* "redis" */
-    const char *schemes; /* "redis rediss …", with a space between two */
-    const char *package; /* Debian's, with the library that the module needs */
+    const char *schemes; /* "redis rediss …", separated by spaces */
+    const char *package; /* the Debian package of the library that the module needs */
 };
 /* By number; NULL past the last. */
 const struct broker_kind *broker_kind(size_t number);

@@ -1,4 +1,4 @@
-/* Which module a URL needs, and where modules are. */
+/* Finds the module for a URL. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ static bool has_scheme(const struct broker_kind *kind, struct slice scheme)
     return false;
 }
 
-/* Beside the program, as in the build tree; else where the library is installed. */
+/* Next to the program, as in the build tree; else where the library is installed. */
 static bool path_of(const char *name, char ret_path[PATH_MAX])
 {
     char program[PATH_MAX];

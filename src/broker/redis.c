@@ -7,15 +7,14 @@
  *
  * A message is read by XREADGROUP and is then pending for our consumer until XACK. Read in this
  * order:
- *   1  what is pending for our own name: after a new connection, or a restart on the same store;
- *   2  what has been pending for any other consumer for longer than `idle` (XAUTOCLAIM): that
- *      process is gone, because a live one extends (XCLAIM … JUSTID) what it has, at a quarter of
- *      that;
- *   3  new ones (">"), blocking on a connection of their own, so that others are acknowledged
+ *   1  messages pending for our own name: after a new connection, or a restart on the same store;
+ *   2  messages pending for a different consumer for longer than `idle` (XAUTOCLAIM): that process
+ *      is gone, because a live one extends its own (XCLAIM … JUSTID) every quarter of `idle`;
+ *   3  new messages (">"), blocking on a separate connection, so that others can be acknowledged
  *      meanwhile.
  *
- * Crash of this process: after a read its messages are pending, and come by 1 or 2. Of the server:
- * what it lost of its file it delivers again, and XACKs that it lost are made again.
+ * If this process crashes after a read, its messages are pending, and come by 1 or 2. If the server
+ * crashes, it delivers again whatever its file lost, and lost XACKs are repeated.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +28,9 @@
 
 enum {
     IDLE_MS = 60000,    /* pending for longer than this without a sign of life: claimed */
-    IDLE_MS_MIN = 3000, /* below it a slow moment of a live process would be taken for its end */
-    BLOCK_MS = 5000,    /* of one read for new messages */
-    CLAIM_EVERY = 2,    /* times in `idle` that others' messages are looked for */
+    IDLE_MS_MIN = 3000, /* with less, a slow moment of a live process would be taken for its end */
+    BLOCK_MS = 5000,    /* longest wait of one read for new messages */
+    CLAIM_EVERY = 2,    /* how often in `idle` other consumers' messages are looked for */
     EXTEND_PAGES_MAX = 128, /* commands of FIELDS_MAX messages each: more than a prefetch */
     FIELDS_MAX = 64,        /* of a message */
     WORDS_MAX = 2 * FIELDS_MAX + 16,
@@ -42,19 +41,20 @@ struct broker_source {
     struct redis_url url;
     struct redis_tls tls;
     struct redis_link reads; /* where XREADGROUP blocks */
-    struct redis_link asks;  /* all else */
+    struct redis_link asks;  /* for all other commands */
     char stream[256];
-    char parked[300]; /* where parked messages go: in the same slot of a cluster */
+    char parked[300]; /* the stream for parked messages: in the same slot of a cluster */
     char group[128];
     char consumer[128];
     int64_t idle_ms;
-    bool is_reading;                   /* an XREADGROUP for new messages is on its way */
-    bool has_history;                  /* what is pending for us was not read to its end … */
-    char history[BROKER_ID_BYTES_MAX]; /* … and was, up to this id */
-    bool is_claiming;                  /* others' messages were not looked through … */
-    char claim[BROKER_ID_BYTES_MAX];   /* … and were, up to this id */
-    uint64_t claim_ns;                 /* when they are looked for again, by clock_nanos */
-    redisReply *reply;                 /* that the messages below are in */
+    bool is_reading;                   /* an XREADGROUP for new messages is in progress */
+    bool has_history;                  /* our pending messages have not been read to the end … */
+    char history[BROKER_ID_BYTES_MAX]; /* … but up to this id */
+    bool is_claiming;                  /* other consumers' messages have not been searched to the
+                                          end … */
+    char claim[BROKER_ID_BYTES_MAX];   /* … but up to this id */
+    uint64_t claim_ns;                 /* when to search again, by clock_nanos */
+    redisReply *reply;                 /* holds the messages below */
     struct broker_message messages[BROKER_TAKE_MAX];
     struct broker_field fields[BROKER_TAKE_MAX][FIELDS_MAX];
 };
@@ -84,7 +84,7 @@ static bool decode(struct slice text, char *ret_text, size_t size)
     return false;
 }
 
-/* Options that are ours; the others are those of the connection. */
+/* Whether the option is ours; the others belong to the connection. */
 static bool own_option(
     struct broker_source *self, struct slice option, char ret_db[8], bool *ret_good)
 {
@@ -106,8 +106,8 @@ static bool own_option(
     return true;
 }
 
-/* The URL of the connection: the last part of the path is the stream, and the number of a database
- * takes its place. */
+/* The URL of the connection: the last part of the path is the stream, which is replaced by the
+ * number of the database. */
 static enum status connection_url(
     struct broker_source *self, const char *url, char ret_url[URL_BYTES_MAX], struct err *err)
 {
@@ -179,7 +179,7 @@ static enum status check(const char *url, struct err *err)
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
-/* The words of one command; those past WORDS_MAX make it fail. */
+/* The words of one command; more than WORDS_MAX make it fail. */
 struct command {
     struct slice words[WORDS_MAX];
     size_t count;
@@ -226,7 +226,8 @@ static enum status send_command(
     return status;
 }
 
-/* An error of the server's is a failure; one that sends us elsewhere leads there the next time. */
+/* An error from the server is a failure; after a redirect the next command goes to the new
+ * place. */
 static enum status take_answer(
     struct redis_link *link, uint64_t until_ns, redisReply **ret_reply, struct err *err)
 {
@@ -286,7 +287,7 @@ static enum status open_source(
     return OK;
 }
 
-/* From the beginning of the stream: what was added before the group is there is not lost. */
+/* From the beginning of the stream, so that messages from before the group existed are not lost. */
 static enum status make_group(struct broker_source *self, struct err *err)
 {
     struct command make = {.count = 0};
@@ -367,8 +368,8 @@ static void read_field(struct broker_message *message, struct broker_field *fiel
     }
 }
 
-/* One entry: its id, and a flat list of fields and values; nil where it was trimmed. False: it is
- * not one. */
+/* One entry: its id, and a flat list of fields and values; nil if it was trimmed. False: not an
+ * entry. */
 static bool read_entry(struct broker_source *self, const redisReply *entry, bool is_again,
     struct broker_message *message, struct broker_field *fields)
 {
@@ -399,7 +400,7 @@ static enum status read_entries(struct broker_source *self, const redisReply *en
     for (size_t i = 0; i < reply_count(entries) && count < BROKER_TAKE_MAX; i++) {
         const redisReply *entry = reply_at(entries, i);
         if (entry == NULL || entry->type == REDIS_REPLY_NIL) {
-            continue; /* a trimmed one that was claimed, of servers before 7 */
+            continue; /* trimmed and claimed, from servers before 7 */
         }
         if (!read_entry(self, entry, is_again, &self->messages[count], self->fields[count])) {
             redis_link_close(&self->reads);
@@ -412,7 +413,7 @@ static enum status read_entries(struct broker_source *self, const redisReply *en
     return OK;
 }
 
-/* The entries of the one stream that was asked for; none: nil. */
+/* The entries of our one stream; none: nil. */
 static const redisReply *entries_of(const redisReply *reply)
 {
     return reply_at(reply_at(reply, 0), 1);
@@ -435,7 +436,7 @@ static void keep_id(char ret_id[BROKER_ID_BYTES_MAX], struct slice id)
     ret_id[id.len] = '\0';
 }
 
-/* 1: what is pending for us. */
+/* 1: our pending messages. */
 static enum status take_history(
     struct broker_source *self, const char *max, size_t *ret_count, struct err *err)
 {
@@ -456,7 +457,7 @@ static enum status take_history(
     return status;
 }
 
-/* 2: what others left. */
+/* 2: messages that other consumers left. */
 static enum status take_claimed(
     struct broker_source *self, const char *max, size_t *ret_count, struct err *err)
 {
@@ -485,7 +486,7 @@ static enum status take_claimed(
     return status;
 }
 
-/* 3: new ones. What was asked stays asked until it is answered. */
+/* 3: new messages. A command that was sent stays open until it is answered. */
 static enum status take_new(struct broker_source *self, const char *max, int64_t wait_ms,
     int wake_fd, size_t *ret_count, struct err *err)
 {
@@ -540,7 +541,7 @@ static enum status take(struct broker_source *self, size_t max, int64_t wait_ms,
     return status;
 }
 
-/* ---- what becomes of them ------------------------------------------------------------------ */
+/* ---- acknowledging and parking ------------------------------------------------------------- */
 
 static enum status acknowledge(
     struct broker_source *self, const struct slice *ids, size_t count, struct err *err)
@@ -581,7 +582,7 @@ static void put_parked(struct command *add, const struct broker_source *self,
     }
 }
 
-/* One transaction: it is in the one stream or in the other. */
+/* One transaction: the message is in one stream or in the other. */
 static enum status park(struct broker_source *self, const struct broker_message *message,
     const char *reason, struct err *err)
 {
@@ -602,12 +603,12 @@ static enum status park(struct broker_source *self, const struct broker_message 
     status = status == OK ? do_command(self, &ack, err) : status;
     status = status == OK ? do_command(self, &end, err) : status;
     if (status != OK) {
-        redis_link_close(&self->asks); /* with the transaction, if it was begun */
+        redis_link_close(&self->asks); /* and the transaction with it, if it was begun */
     }
     return status;
 }
 
-/* Those that are ours and have not been touched for a quarter of `idle`. */
+/* Our messages that have not been touched for a quarter of `idle`. */
 static enum status extend_page(struct broker_source *self, size_t *ret_count, struct err *err)
 {
     char idle[24], page[24];
@@ -642,7 +643,7 @@ static enum status extend_page(struct broker_source *self, size_t *ret_count, st
             (*ret_count)++;
         }
     }
-    text(&claim, "JUSTID"); /* counts no delivery */
+    text(&claim, "JUSTID"); /* does not count as a delivery */
     status = *ret_count > 0 ? do_command(self, &claim, err) : OK;
     freeReplyObject(pending);
     return status;
@@ -698,8 +699,8 @@ static enum status lag(struct broker_source *self, uint64_t *ret_lag, struct err
     return status;
 }
 
-/* A consumer without anything pending leaves the group, in one step: with something pending, that
- * would be lost with it. */
+/* A consumer with nothing pending leaves the group, in one step: pending messages would be lost
+ * with it. */
 static void leave(struct broker_source *self)
 {
     static const char script[] =
@@ -713,7 +714,7 @@ static void leave(struct broker_source *self)
     text(&eval, self->stream);
     text(&eval, self->group);
     text(&eval, self->consumer);
-    (void)!do_command(self, &eval, &err); /* it stays in the list: no harm */
+    (void)!do_command(self, &eval, &err); /* it stays in the list, which is harmless */
 }
 
 static void close_source(struct broker_source *self)

@@ -19,7 +19,7 @@ enum {
     FOUND_BYTES_MAX = 512 << 20,      /* an outcome, escaped in a document, and its tree */
 };
 
-/* Whether the command is about every tenant. */
+/* Whether the command is for every tenant. */
 static bool is_of_all(const struct cli *cli)
 {
     return option_find(cli->command, "all-tenants") != NULL && cli_flag(cli, "all-tenants");
@@ -116,7 +116,7 @@ static int local_evidence(struct backend *backend, const char *operation_id, con
     return result == ONCE_OK ? CLI_OK : cli_fail(&error);
 }
 
-/* Reading a store of our own from its first entry costs little and leaves no trace. */
+/* Reading our own store from its first entry is cheap and leaves no evidence. */
 static int local_near_end(
     struct backend *backend, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
 {
@@ -174,11 +174,11 @@ static int local_call(struct backend *backend, const struct once_call *call,
 
 static void local_let_go(struct backend *backend)
 {
-    (void)once_close(backend->once, NULL); /* only read; what was answered is durable (P2) */
+    (void)once_close(backend->once, NULL); /* only read, or answered and so durable (P2) */
     backend->once = NULL;
 }
 
-/* A reader sees the store as it was when opened, so it is opened again. */
+/* A reader sees the store as it was when it was opened, so it is opened again. */
 static int local_refresh(struct backend *backend, bool *ret_ready)
 {
     struct once_error error = {0};
@@ -187,7 +187,7 @@ static int local_refresh(struct backend *backend, bool *ret_ready)
     backend->once = NULL;
     int result = cli_try_open(backend->cli, how, &backend->once, &error);
     *ret_ready = result == ONCE_OK;
-    /* A writer may hold it at the moment. */
+    /* A writer may be holding it at the moment. */
     return result == ONCE_OK || result == ONCE_E_UNAVAILABLE ? CLI_OK : cli_fail(&error);
 }
 
@@ -220,15 +220,15 @@ void backend_error(struct once_error *error, int result, const char *format, ...
     va_end(args);
 }
 
-/* ---- which one --------------------------------------------------------------------------- */
+/* ---- choosing the backend ---------------------------------------------------------------- */
 
-/* Whose operations a server's own socket is asked for. */
+/* The tenant for a server's own socket. */
 static const char *tenant_of(const struct cli *cli)
 {
     return is_of_all(cli) ? "*" : cli_text(cli, "tenant");
 }
 
-/* What once run names its calls; NULL: each process makes up its own. */
+/* The Request-Id of once run; NULL: each process makes its own. */
 static const char *request_id_of(const struct cli *cli)
 {
     return option_find(cli->command, "request-id") == NULL ? NULL : cli_text(cli, "request-id");
@@ -261,7 +261,7 @@ int backend_named_server(struct cli *cli, struct remote **ret_remote)
     return remote_new(&options, ret_remote);
 }
 
-/* A server answers at the socket; one that a killed server left refuses connections. */
+/* Whether a server answers at the socket; one left by a killed server refuses connections. */
 static bool is_served(const char *path, int64_t *ret_pid)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -276,7 +276,7 @@ static bool is_served(const char *path, int64_t *ret_pid)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     bool served = fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof address) == 0;
     if (served && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0) {
-        *ret_pid = peer.pid; /* 0 when it is in a different PID namespace */
+        *ret_pid = peer.pid; /* 0 if it is in a different PID namespace */
     }
     if (fd >= 0) {
         (void)close(fd); /* only tried */
@@ -298,7 +298,7 @@ void backend_own_server(struct cli *cli, struct backend_server *ret_server)
     }
 }
 
-/* *ret is NULL when no server holds the store. */
+/* *ret is NULL if no server holds the store. */
 static int find_own_server(struct cli *cli, struct remote **ret_remote)
 {
     struct backend_server server;
@@ -318,7 +318,7 @@ int backend_find_server(struct cli *cli, struct remote **ret_remote)
     return code == CLI_OK && *ret_remote == NULL ? find_own_server(cli, ret_remote) : code;
 }
 
-/* A server where there is one; else how the store itself is opened is the caller's. */
+/* Use a server if there is one; otherwise the caller opens the store. */
 static int open_server(struct cli *cli, struct backend *ret_origin)
 {
     struct remote *remote = NULL;
@@ -364,7 +364,7 @@ int backend_try_open(
 {
     struct once *once = NULL;
     if (open_server(cli, ret_origin) != CLI_OK) {
-        return ONCE_E_INVALID; /* of the command line, which was said */
+        return ONCE_E_INVALID; /* an error of the command line; the message is written */
     }
     if (ret_origin->ops != NULL) {
         return ONCE_OK;

@@ -1,4 +1,4 @@
-/* A server as the backend of operations: the pages of its API, one after the other. */
+/* A server as the backend: reads the pages of its API one after the other. */
 #include <stdio.h>
 
 #include "base/check.h"
@@ -15,8 +15,8 @@
 #include "lib/inspect.h"
 
 enum {
-    PATH_BYTES_MAX = 4096, /* a scope and a key, every byte of them escaped */
-    PAGE_MAX = 1000,       /* of operations or entries: what a server gives at most */
+    PATH_BYTES_MAX = 4096, /* a scope and a key with every byte escaped */
+    PAGE_MAX = 1000,       /* of operations or entries: the most that a server returns */
 };
 
 static bool is_last_page(const struct json_value *next)
@@ -26,7 +26,7 @@ static bool is_last_page(const struct json_value *next)
 
 /* ---- operations -------------------------------------------------------------------------- */
 
-/* As in the library: text that is not an id is invalid, and not "not found". */
+/* As in the library: text that is not an id is invalid, not "not found". */
 static int check_id(const char *operation_id)
 {
     if (inspect_is_operation_id(operation_id)) {
@@ -36,13 +36,13 @@ static int check_id(const char *operation_id)
     return CLI_USAGE;
 }
 
-/* A server that is not Once answers 404 too. */
+/* A server that is not Once may answer 404 too. */
 static bool is_not_found(const struct remote_answer *answer)
 {
     return answer->status == 404 && slice_is(answer->code, "operation_not_found");
 }
 
-/* GET one. *ret is NULL when there is no such operation. The result is once.h's. */
+/* GET one. *ret is NULL if there is no such operation. The result is once.h's. */
 static int fetch(struct backend *backend, const char *id, const struct operation **ret,
     struct remote_answer *ret_answer, struct once_error *error)
 {
@@ -94,7 +94,7 @@ static int server_get(struct backend *backend, const char *id, const struct oper
     return answer.status >= 300 ? remote_refused(backend->remote, &answer) : cli_fail(&error);
 }
 
-/* "&name=value", or nothing when there is no value. False: it does not fit. */
+/* Append "&name=value", or nothing without a value. False: it does not fit. */
 static bool add_query(struct backend *backend, char *path, const char *name, const char *value)
 {
     size_t used = strlen(path);
@@ -195,7 +195,7 @@ static int server_iterate(
 
 /* ---- evidence ---------------------------------------------------------------------------- */
 
-/* An entry about our own reading: without this, --follow would print what it causes itself. */
+/* An entry about our own read: without this, --follow would print what it causes itself. */
 static bool is_own_read(const struct backend *backend, const struct remote_entry *entry)
 {
     return slice_is(entry->words.type, "access.read") &&
@@ -271,7 +271,7 @@ static void put_ms(struct jsonw *json, const char *name, int64_t ms)
     }
 }
 
-/* JSON is given to a server byte for byte. */
+/* JSON is sent to a server byte for byte. */
 static void put_outcome(struct jsonw *json, const struct once_outcome *outcome)
 {
     if (outcome->body.size > 0) {
@@ -279,7 +279,7 @@ static void put_outcome(struct jsonw *json, const struct once_outcome *outcome)
     }
 }
 
-/* An answer of HTTP as fields_keep_listed wrote it, whose list of headers ends its meta. */
+/* An HTTP answer as written by fields_keep_listed, whose meta ends with the list of headers. */
 static void put_answer(struct jsonw *json, const struct once_outcome *outcome)
 {
     static const struct slice before = SLICE_INIT("{\"format\":\"once-http-1\",\"headers\":");
@@ -371,7 +371,7 @@ static void put_call(const struct once_call *call, char path[PATH_BYTES_MAX], st
     jsonw_close(&json, '}');
 }
 
-/* As in the library: text that is not an id is invalid, and not "not found". */
+/* As in the library: text that is not an id is invalid, not "not found". */
 static bool is_named(const struct once_call *call, struct once_error *error)
 {
     const char *id = call->begin != NULL     ? NULL
@@ -387,7 +387,7 @@ static bool is_named(const struct once_call *call, struct once_error *error)
     return false;
 }
 
-/* What was decided: a document says it, or a refusal's stable code does. */
+/* The decision: in the document, or in a refusal's stable code. */
 static bool decision_of(const struct remote_answer *answer, enum once_decision *ret)
 {
     static const struct {
@@ -414,8 +414,8 @@ static bool decision_of(const struct remote_answer *answer, enum once_decision *
     return false;
 }
 
-/* The result of an answer that is no decision. Anything of a stranger's between us and the server
- * that does not say whether it was done leaves it open (P5). */
+/* The result of an answer that is not a decision. If it comes from an intermediary and does not say
+ * whether the call was executed, the result is unknown (P5). */
 static int result_of(const struct remote_answer *answer)
 {
     struct slice effect = cli_member(answer->root, SLICE_LIT("effect"));
@@ -435,7 +435,7 @@ static int result_of(const struct remote_answer *answer)
     }
 }
 
-/* Whether the decision, which changed nothing, is about an operation that the caller may see. */
+/* Whether the decision changed nothing and is about an operation that the caller may see. */
 static bool shows_operation(enum once_decision decision)
 {
     return decision == ONCE_DUPLICATE_REPLAYED || decision == ONCE_IN_PROGRESS ||

@@ -9,7 +9,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 
-/* A signal to end: what was begun is cleared away first. */
+/* A signal to end: an unfinished copy is removed first. */
 static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int number)
@@ -22,11 +22,11 @@ static void catch_signals(void)
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        (void)sigaction(numbers[i], &action, NULL); /* a second one ends it at once */
+        (void)sigaction(numbers[i], &action, NULL); /* a second signal ends it at once */
     }
 }
 
-/* As if the signal had ended us, which a shell and a supervisor want to see. */
+/* End as if the signal had ended us, because shells and supervisors check that. */
 static void end_by_signal(void)
 {
     if (stop_signal != 0) {
@@ -76,7 +76,7 @@ static int print_text(const char *to, const struct verify_result *result, double
     return out_finish();
 }
 
-/* What keeps the other stores has its own ways, which also know about its replicas. */
+/* The databases of other stores have their own backup tools, which also handle replicas. */
 static int refuse_other(struct cli *cli)
 {
     const char *url = cli_text(cli, "store");

@@ -1,5 +1,5 @@
 /*
- * bar: a progress bar on standard error, when that is a terminal; otherwise nothing is written.
+ * bar: a progress bar on standard error if that is a terminal; otherwise nothing is written.
  */
 #ifndef ONCE_CLI_BAR_H
 #define ONCE_CLI_BAR_H
@@ -8,18 +8,18 @@
 #include <stdint.h>
 
 struct bar {
-    uint64_t start_ns; /* of what is measured */
-    uint64_t shown_ns; /* when it was last drawn; 0: not yet */
+    uint64_t start_ns; /* when the measured work began */
+    uint64_t shown_ns; /* when it was last drawn; 0: never */
     bool is_shown;     /* standard error is a terminal */
 };
 
 void bar_init(struct bar *bar);
-/* Seconds since bar_init, more than 0. */
+/* Seconds since bar_init, greater than 0. */
 double bar_seconds(const struct bar *bar);
 /* Draw it, at most ten times a second: "[####  ]  40%  TEXT  12 MiB/s". */
 void bar_draw(struct bar *bar, uint64_t bytes_done, uint64_t bytes_total, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Take it off the screen before something else is written. */
+/* Remove it from the screen before anything else is written. */
 void bar_clear(struct bar *bar);
 
 #endif

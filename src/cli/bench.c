@@ -1,8 +1,8 @@
 /*
  * once bench: durable pairs of begin and seal per second, inside this process.
  *
- * A slot is one pair under way. The library answers on its own thread and puts the slot on the list
- * of ready ones, from which the threads take slots and submit their next call.
+ * A slot is one pair in progress. The library answers on its own thread and puts the slot on the
+ * ready list, from which the threads take slots and submit their next call.
  */
 #include <limits.h>
 #include <pthread.h>
@@ -20,7 +20,7 @@ enum { THREADS_MAX = 64, IN_FLIGHT_MAX = 16384, SECONDS_MAX = 3600 };
 
 struct bench_slot {
     struct bench *bench;
-    struct bench_slot *next; /* in the list of ready ones */
+    struct bench_slot *next; /* in the ready list */
     uint64_t number;         /* of the slot */
     uint64_t round;          /* pairs done in it */
     bool is_granted;         /* begun; to be sealed next */
@@ -30,21 +30,22 @@ struct bench_slot {
 
 struct bench {
     struct once *once;
-    uint64_t nonce; /* so that a store may be measured again */
+    uint64_t nonce; /* so that a store can be measured again */
     uint64_t until_ns;
     struct bench_slot *slots;
     size_t slot_count;
     pthread_t threads[THREADS_MAX];
     size_t thread_count;
-    pthread_mutex_t mutex; /* over what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     pthread_cond_t changed;
-    struct bench_slot *ready; /* their call was answered, or is their first */
-    size_t active;            /* slots that go on */
+    struct bench_slot *ready; /* slots whose call was answered, or is their first */
+    size_t active;            /* slots in use */
     uint64_t pairs;
     struct once_error error; /* the first */
 };
 
-/* Give a slot back. The caller holds the mutex; error is NULL unless its call failed. */
+/* Put a slot on the ready list. The caller holds the mutex; error is NULL unless its call
+ * failed. */
 static void put_ready(struct bench_slot *slot, const struct once_error *error)
 {
     struct bench *bench = slot->bench;
@@ -223,7 +224,7 @@ int cmd_bench(struct cli *cli)
     if (store != NULL) {
         return run_on(cli, bench, store);
     }
-    code = scratch_make(".", "once-bench", dir, sizeof dir); /* the disk one stands on */
+    code = scratch_make(".", "once-bench", dir, sizeof dir); /* on the current disk */
     if (code == CLI_OK) {
         (void)snprintf(url, sizeof url, "journal:%s/data", dir);
         code = run_on(cli, bench, url);

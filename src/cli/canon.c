@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 
-/* Everything wrong with the input is bad data, whatever class the reader puts it in. */
+/* Every error in the input is bad data, whatever its status. */
 static int bad_input(const struct err *err)
 {
     cli_say("standard input: %s", err->text);

@@ -32,8 +32,8 @@ static void le32_patch(char *at, uint32_t value)
     }
 }
 
-/* How many of size bytes still fit. Once a byte was dropped nothing more is kept, so that what is
- * kept is a beginning and not a sieve. */
+/* How many of size bytes still fit. After the first dropped byte nothing more is kept, so that the
+ * kept part is a prefix without gaps. */
 static size_t room(const struct capture *capture, size_t size)
 {
     uint64_t kept = capture->kept[0] + capture->kept[1];
@@ -62,7 +62,7 @@ static void keep(struct capture *capture, int stream, struct slice bytes)
         capture->kept[stream] += bytes.len;
         return;
     }
-    /* Out of memory: an honest "nothing was kept" instead of half a piece. */
+    /* Out of memory: report that nothing was kept, instead of half a piece. */
     for (int i = 0; i < CAPTURE_STREAMS; i++) {
         capture->dropped[i] += capture->kept[i];
         capture->kept[i] = 0;
@@ -145,7 +145,7 @@ static bool count_of(const struct json_value *object, const char *name, uint64_t
     return true;
 }
 
-/* Pieces follow each other to the end and add up to what was said of them. */
+/* Whether the pieces are complete and add up to the stated counts. */
 static bool pieces_add_up(const struct recording *recording)
 {
     uint64_t seen[CAPTURE_STREAMS] = {0};
@@ -161,7 +161,7 @@ static bool pieces_add_up(const struct recording *recording)
     return left.len == 0 && seen[0] == recording->kept[0] && seen[1] == recording->kept[1];
 }
 
-/* One piece of what is not of the framed form yet. */
+/* Convert one piece of JSON to the framed form. */
 static bool take_piece(struct capture *capture, const struct json_value *piece, struct arena *arena)
 {
     struct slice bytes = SLICE_EMPTY;
@@ -208,7 +208,7 @@ static enum status read_json_form(const struct operation *operation,
     return status;
 }
 
-/* The meta is of the framed form; its counts are all there. */
+/* Whether the meta belongs to the framed form and has all its counts. */
 static bool read_meta(struct slice text, struct arena *arena, struct recording *recording)
 {
     const struct json_value *meta = NULL;
@@ -244,7 +244,7 @@ static enum status read_parts(const struct operation *operation, struct arena *a
     return OK;
 }
 
-/* Of an executed one the exit code is 0 in any case; of a failed one it was in the outcome. */
+/* For an executed operation the exit code is always 0; for a failed one it was in the outcome. */
 static void read_absent(const struct operation *operation, struct recording *recording)
 {
     recording->is_run = true;
@@ -253,7 +253,7 @@ static void read_absent(const struct operation *operation, struct recording *rec
     recording->exit_code = operation->status == ONCE_EXECUTED ? 0 : 1;
 }
 
-/* Of the JSON form; or somebody else's JSON, which is what a caller gets. */
+/* The JSON form, or any other JSON, which the caller gets as it is. */
 static enum status read_json(const struct operation *operation, struct arena *arena,
     struct recording *recording, struct err *err)
 {
@@ -305,7 +305,7 @@ void recording_each(const struct recording *recording, recording_visit visit, vo
     }
     while (left.len > 0) {
         size_t size = le32_read(left.data + 1);
-        ASSERT(HEAD_BYTES + size <= left.len); /* recording_read saw to it */
+        ASSERT(HEAD_BYTES + size <= left.len); /* recording_read checked this */
         if (!visit(context, left.data[0] - '1', slice_of(left.data + HEAD_BYTES, size))) {
             return;
         }

@@ -1,4 +1,4 @@
-/* once check: is a configuration right? */
+/* once check: checks a configuration. */
 #include <string.h>
 
 #include "cli/cli.h"

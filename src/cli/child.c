@@ -47,14 +47,14 @@ int child_pending_signal(void)
 
 /* ---- start ------------------------------------------------------------------------------- */
 
-/* The command starts with the signals we were started with, and with its streams in pipes. */
+/* The command starts with our original signal mask, and with its streams in pipes. */
 static int spawn(struct child *child, char **argv, char **environment, const int *write_ends)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t defaults;
     (void)sigemptyset(&defaults);
-    (void)sigaddset(&defaults, SIGPIPE); /* ours is ignored, and that would be inherited */
+    (void)sigaddset(&defaults, SIGPIPE); /* ours is ignored, and the command would inherit that */
     int failed = posix_spawn_file_actions_init(&actions);
     if (failed != 0) {
         return failed;
@@ -81,13 +81,13 @@ static int spawn(struct child *child, char **argv, char **environment, const int
 static void close_if_open(int *fd)
 {
     if (*fd >= 0) {
-        (void)close(*fd); /* pipes and signalfds have nothing to lose */
+        (void)close(*fd); /* closing a pipe or signalfd loses nothing */
         *fd = -1;
     }
 }
 
-/* A pipe whose ends are above 2, so that dup2 in the command cannot trip over them even when we
- * were started with a stream closed. */
+/* A pipe with both ends above 2, so that dup2 in the command cannot overwrite them even if we were
+ * started with a stream closed. */
 static int make_pipe(int *ret_read, int *ret_write)
 {
     int ends[2];
@@ -138,11 +138,12 @@ void child_release(struct child *child)
 
 /* ---- follow ------------------------------------------------------------------------------ */
 
-/* The terminal sends its signals to the whole group: the command has had them already. */
+/* A terminal sends its signals to the whole group: the command already has them. */
 static void pass_on(struct child *child, const struct signalfd_siginfo *info)
 {
     if (!child->ended && info->ssi_code != SI_KERNEL) {
-        (void)kill(child->pid, (int)info->ssi_signo); /* not yet waited for: the pid is its own */
+        (void)kill(child->pid, (int)info->ssi_signo); /* not waited for yet: the pid still belongs
+                                                         to it */
     }
 }
 
@@ -185,7 +186,7 @@ static void stop_showing(struct child_stream *stream, int errno_value)
     stream->at = stream->filled = 0;
 }
 
-/* No more than PIPE_BUF at once: what poll called writable takes that much without blocking. */
+/* At most PIPE_BUF at once: a writable descriptor accepts that much without blocking. */
 static void show_some(struct child_stream *stream)
 {
     enum { SHOW_BYTES = 4096 };
@@ -199,14 +200,14 @@ static void show_some(struct child_stream *stream)
     }
 }
 
-/* One turn: wait for something to do, and do it. */
+/* One turn: wait for events, and handle them. */
 static void follow_turn(struct child *child)
 {
     struct pollfd polls[1 + CAPTURE_STREAMS] = {{.fd = child->signals, .events = POLLIN}};
     for (int i = 0; i < CAPTURE_STREAMS; i++) {
         const struct child_stream *stream = &child->streams[i];
         bool showing = stream->at < stream->filled;
-        polls[1 + i].fd = showing ? stream->to : stream->from; /* -1 is left out by poll */
+        polls[1 + i].fd = showing ? stream->to : stream->from; /* poll ignores -1 */
         polls[1 + i].events = showing ? POLLOUT : POLLIN;
     }
     if (poll(polls, 1 + CAPTURE_STREAMS, -1) < 0) {
@@ -228,7 +229,7 @@ static void follow_turn(struct child *child)
     }
 }
 
-/* What is still in the chunks goes first when the rest is shown. */
+/* The bytes still in the chunks come first when the rest is shown. */
 static void chunks_to_late(struct child *child)
 {
     for (int i = 0; i < CAPTURE_STREAMS; i++) {
@@ -239,7 +240,8 @@ static void chunks_to_late(struct child *child)
     }
 }
 
-/* The command has ended: its output is in the pipes, and processes that inherited them may add. */
+/* The command has ended: its output is in the pipes, and processes that inherited them may add
+ * more. */
 static void drain(struct child *child)
 {
     uint64_t until = clock_nanos() + (uint64_t)CHILD_DRAIN_MS * 1000000;

@@ -79,7 +79,7 @@ uint64_t cli_count(const struct cli *cli, const char *name)
     return count;
 }
 
-/* One write, so that lines of several processes on one terminal do not mix. */
+/* One write, so that lines of several processes do not mix on a terminal. */
 static void say(const char *prefix, const char *format, va_list args)
 {
     char line[2 * ERR_TEXT_BYTES_MAX + 64];
@@ -88,7 +88,7 @@ static void say(const char *prefix, const char *format, va_list args)
     size_t len = more < 0 ? (size_t)used : (size_t)used + (size_t)more;
     len = len < sizeof line - 2 ? len : sizeof line - 2;
     line[len] = '\n';
-    (void)!write(STDERR_FILENO, line, len + 1); /* nowhere left to complain */
+    (void)!write(STDERR_FILENO, line, len + 1); /* there is nowhere to report a failure */
 }
 
 void cli_say(const char *format, ...)
@@ -193,7 +193,7 @@ bool cli_store_denied(const struct cli *cli, unsigned *ret_owner)
     struct stat facts;
     arena_init(&arena, &mem_libc, 64 << 10);
     const char *dir = server_store_dir(cli_text(cli, "store"), &arena);
-    /* As the effective user, whom the kernel will ask for when the store is opened. */
+    /* For the effective user, which the kernel checks when the store is opened. */
     bool is_denied = dir != NULL && stat(dir, &facts) == 0 &&
                      faccessat(AT_FDCWD, dir, R_OK | X_OK, AT_EACCESS) != 0 && errno == EACCES;
     if (is_denied) {
@@ -203,7 +203,7 @@ bool cli_store_denied(const struct cli *cli, unsigned *ret_owner)
     return is_denied;
 }
 
-/* When nothing better was said about a store that is not there, or is somebody else's. */
+/* A hint for a store that is absent or belongs to a different user, if there is no better one. */
 static void hint_other_store(const struct cli *cli, int result, const char *hint)
 {
     unsigned owner = 0;

@@ -1,8 +1,8 @@
 /*
  * The table of every command, option and exit code, with its help text. Parser, help, manual page,
- * docs/cli.md and completions come from it. What several commands share is a macro and written
- * once. A command has a text, options, exit codes, examples, and a row in `commands`. The file is
- * past 800 lines because it is one table: a command's words would be harder to find in two.
+ * docs/cli.md and completions come from it. Texts that several commands share are macros. A command
+ * has a text, options, exit codes, examples, and a row in `commands`. The file is past 800 lines
+ * because it is one table: a command would be harder to find in two.
  */
 #include "cli/commands.h"
 
@@ -11,7 +11,7 @@
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
-/* An option: its name, the name of its argument, its help; then members as they are needed. */
+/* An option: its name, the name of its argument, its help; then other members as needed. */
 #define OPTION(kind_, name_, argument_, ...)                                                       \
     {                                                                                              \
         .name = name_, .kind = kind_, .argument = argument_, .help = __VA_ARGS__                   \
@@ -30,7 +30,7 @@
     TEXT("store", "URL",                                                                           \
         "where operations are remembered: journal:DIRECTORY, or just a directory",                 \
         .fallback = "journal:./once-data", .env = "ONCE_STORE")
-/* A paragraph of the commands about what Once performs itself. */
+/* A paragraph for the commands about records that Once executes itself. */
 #define NAMED_BY_BEGINNING                                                                         \
     "The beginning of the id is enough if no other begins with it. If several do, they are "       \
     "listed and nothing changes."
@@ -50,7 +50,7 @@
         TEXT("tenant", "NAME",                                                                     \
             "the tenant, with a store or a server's socket; otherwise the token determines it",    \
             .fallback = "default", .env = "ONCE_TENANT")
-/* Which operations a command is about; read by filter.c. */
+/* Selects the operations of a command; read by filter.c. */
 #define OPT_FILTER                                                                                 \
     TEXT("scope", "SCOPE", "only operations in this scope"),                                       \
         TEXT("key", "KEY", "only operations with this key"),                                       \
@@ -239,7 +239,7 @@ static const struct example_def send_examples[] = {
     {0},
 };
 
-/* ---- looking ----------------------------------------------------------------------------- */
+/* ---- commands that read ------------------------------------------------------------------ */
 
 static const char *const ls_text[] = {
     "Lists operations, the latest change first. --json prints an array of objects. With "

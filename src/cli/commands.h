@@ -2,7 +2,8 @@
  * commands: every command and option of the program, as data.
  *
  * The only source for parsing, `once help`, the manual page, docs/cli.md and the completions of
- * three shells: what is not in this table does not exist, and what is in it is documented.
+ * three shells: an option that is not in this table does not exist, and every option in it is
+ * documented.
  */
 #ifndef ONCE_CLI_COMMANDS_H
 #define ONCE_CLI_COMMANDS_H
@@ -12,7 +13,7 @@
 
 struct cli;
 
-/* What an option's value has to look like. */
+/* What an option's value must look like. */
 enum option_kind {
     OPTION_FLAG = 0,
     OPTION_TEXT,
@@ -25,7 +26,7 @@ enum option_kind {
 
 enum { OPTION_CHOICES_MAX = 8 };
 
-/* Arrays of these end with a zeroed one. */
+/* Arrays of these end with a zeroed element. */
 struct option_def {
     const char *name; /* without the dashes */
     char letter;      /* short form; 0: absent */
@@ -33,9 +34,9 @@ struct option_def {
     bool required;
     bool repeated;        /* may be given more than once; otherwise the last one counts */
     const char *argument; /* its name in texts, such as "URL" */
-    const char *fallback; /* what holds when it is not given, as text; NULL: nothing */
-    const char *env;      /* the variable that stands in for it; may be NULL */
-    const char *choices[OPTION_CHOICES_MAX]; /* of a choice; NULL ends them */
+    const char *fallback; /* the value if it is not given, as text; NULL: none */
+    const char *env;      /* the environment variable used instead; may be NULL */
+    const char *choices[OPTION_CHOICES_MAX]; /* of a choice; ends with NULL */
     const char *help;                        /* whole phrases, lower case, no full stop */
 };
 
@@ -45,7 +46,7 @@ struct exit_def {
 };
 
 struct example_def {
-    const char *line; /* what to type; NULL ends an array */
+    const char *line; /* the command line; NULL ends an array */
     const char *says; /* what it does */
 };
 
@@ -64,12 +65,12 @@ struct command_def {
     int (*run)(struct cli *cli);
 };
 
-/* Ended by a zeroed one. */
+/* Ends with a zeroed row. */
 extern const struct command_def commands[];
 
-/* NULL when there is no such command. */
+/* NULL: no such command. */
 const struct command_def *command_find(const char *name);
-/* NULL when the command has no such option. */
+/* NULL: the command has no such option. */
 const struct option_def *option_find(const struct command_def *command, const char *name);
 
 /* One file each. */

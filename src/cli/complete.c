@@ -5,7 +5,7 @@
 #include "cli/document.h"
 #include "cli/out.h"
 
-/* Inside single quotes of a shell. */
+/* Text inside single quotes of a shell. */
 static void quoted(const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -89,7 +89,7 @@ static void bash(void)
     out_text("complete -F _once once\n");
 }
 
-/* In a zsh specification brackets and colons have a meaning. */
+/* Brackets and colons have a meaning in a zsh specification. */
 static void zsh_text(const char *text)
 {
     for (; *text != '\0'; text++) {

@@ -1,8 +1,8 @@
 /*
  * once conformance: the tests of IDS against a running server, from outside.
  *
- * The server's registry has the commands that --registry prints; their handlers lead to a little
- * handler that this program runs meanwhile. Nothing here is Once's own but the paths of the API: an
+ * The server's registry has the commands that --registry prints; they are handled by a small
+ * handler that this program runs meanwhile. Only the paths of the API are specific to Once: any
  * implementation that has them can be tested the same way.
  */
 #include <pthread.h>
@@ -22,7 +22,7 @@ enum {
     PATH_BYTES_MAX = 512,
     REASON_BYTES_MAX = 256,
     TOGETHER = 16, /* duplicates at once */
-    FLOOD = 400,   /* duplicates in a row, of which some are refused */
+    FLOOD = 400,   /* duplicates in a row; some of them are refused */
     SETTLE_MS = 5000,
     WINDOW_MS = 1000, /* of conformance.note */
 };
@@ -42,7 +42,8 @@ struct kit {
     struct cli *cli;
     struct remote *remote;
     struct fake_upstream *handler;
-    char run[UUID_TEXT_BYTES];     /* in every target, so that no run finds an earlier one's */
+    char run[UUID_TEXT_BYTES];     /* in every target, so that no run finds the records of an
+                                      earlier one */
     char reason[REASON_BYTES_MAX]; /* of a failure */
     unsigned number;               /* of targets so far */
 };
@@ -60,7 +61,7 @@ static const char *fail(struct kit *kit, const char *format, ...)
     return kit->reason;
 }
 
-/* An envelope; more is members after the others, beginning with a comma, or empty. */
+/* An envelope; more has additional members, beginning with a comma, or is empty. */
 static const char *envelope(
     struct kit *kit, const char *action, unsigned target, const char *actor, const char *more)
 {
@@ -79,7 +80,7 @@ static unsigned fresh(struct kit *kit)
     return ++kit->number;
 }
 
-/* The status of HTTP; 0: no answer. */
+/* Returns the HTTP status; 0: no answer. */
 static int ask(struct kit *kit, struct remote *remote, const char *path, const char *body,
     struct remote_answer *ret_answer)
 {
@@ -105,7 +106,7 @@ static bool same(const struct remote_answer *a, const struct remote_answer *b, c
     return x.len > 0 && slice_equal(x, member(b, name));
 }
 
-/* Evidence about a command that holds this text. */
+/* Whether the evidence about a command contains this text. */
 static bool has_evidence(struct kit *kit, struct slice id, const char *text)
 {
     char path[PATH_BYTES_MAX];
@@ -303,7 +304,7 @@ static const char *a_collision_is_refused_with_evidence(struct kit *kit)
                : NULL;
 }
 
-/* Shows a token; the status of HTTP. */
+/* Send a token; returns the HTTP status. */
 static int confirm(struct kit *kit, struct slice id, struct slice token)
 {
     char path[PATH_BYTES_MAX];

@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 
-/* No signal is caught: a copy that is ended in any way goes on where it was. */
+/* No signal is caught: an interrupted copy continues where it stopped. */
 static bool progress(void *context, enum copy_step step, uint64_t done, uint64_t total)
 {
     static const char *const words[] = {[COPY_CHECKING] = "verifying the source",
@@ -62,7 +62,7 @@ static int print_text(
     return out_finish();
 }
 
-/* What has to be done before the new store is served. */
+/* Print what must be done before the new store is used. */
 static void say_next(const struct copy_result *result, const struct copy_options *options)
 {
     uint64_t foreign = result->sealed - result->sealed_own;

@@ -1,4 +1,4 @@
-/* once demo: plays examples/demo.c, which is a program on the public header, and prints. */
+/* once demo: runs examples/demo.c, a program on the public header, and prints its results. */
 #include <demo.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* once doctor: is this store, and this machine, fit for it? */
+/* once doctor: checks the store and this machine. */
 #include <dirent.h>
 #include <errno.h>
 #include <libgen.h>
@@ -25,15 +25,15 @@ enum verdict { VERDICT_PASS, VERDICT_WARN, VERDICT_FAIL };
 static const char *const verdict_names[] = {"PASS", "WARN", "FAIL"};
 
 #define SPACE_WARN_BYTES (UINT64_C(1) << 30)   /* a day of a busy store */
-#define SPACE_FAIL_BYTES (UINT64_C(128) << 20) /* two segments: it may stop any moment */
+#define SPACE_FAIL_BYTES (UINT64_C(128) << 20) /* two segments: it may stop at any moment */
 enum { FLUSH_WARN_NS = 50000000 };             /* a disk that makes callers wait */
-enum { SKEW_WARN_MS = 5000 }; /* the server's clock counts: logs and documents seem out of step */
+enum { SKEW_WARN_MS = 5000 }; /* the server's clock counts, but logs seem out of step */
 
 struct doctor {
     struct cli *cli;
     const char *url;
     const char *shown; /* the URL without passwords */
-    const char *dir;   /* NULL: the store is no journal */
+    const char *dir;   /* NULL: the store is not a journal */
     struct buf bytes;
     struct jsonw json;
     bool failed;
@@ -42,7 +42,7 @@ struct doctor {
 static void examine(struct doctor *doctor, enum verdict verdict, const char *what, const char *fix,
     const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/* One line. fix is NULL when there is nothing to do. */
+/* Print one line. fix is NULL if there is nothing to do. */
 static void examine(struct doctor *doctor, enum verdict verdict, const char *what, const char *fix,
     const char *format, ...)
 {
@@ -197,7 +197,7 @@ static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
         text_put_duration(age, seconds * 1000));
 }
 
-/* Leases and windows go by the server's clock, so this machine's is only worth knowing. */
+/* Leases and windows use the server's clock, so this machine's is only information. */
 static void check_skew(struct doctor *doctor, const struct inspect_facts *facts)
 {
     char time[TEXT_TIME_BYTES];
@@ -225,7 +225,7 @@ static void check_shared(struct doctor *doctor, const struct inspect_facts *fact
         (unsigned long long)facts->chains);
 }
 
-/* What is in the store. */
+/* Checks the contents of the store. */
 static void check_store(struct doctor *doctor)
 {
     struct err err = {0};
@@ -250,7 +250,7 @@ static void check_store(struct doctor *doctor)
     examine(doctor, VERDICT_PASS, "public key", NULL, "%s", facts.public_key);
 }
 
-/* Listening is not enough: readyz is answered by the engine. 0 when there is no answer. */
+/* Listening is not enough: the engine answers readyz. 0: no answer. */
 static long ask_ready(struct doctor *doctor, const char *url)
 {
     struct remote *remote = NULL;
@@ -292,7 +292,7 @@ static void check_server(struct doctor *doctor)
     }
 }
 
-/* There is no store yet, and the directory where it will be is not there or empty. */
+/* There is no store yet, and its directory is absent or empty. */
 static void check_missing(struct doctor *doctor, bool is_empty)
 {
     char parent[PATH_MAX];
@@ -317,7 +317,7 @@ static bool is_empty(const char *path)
     return dir != NULL && count <= 2;
 }
 
-/* A server elsewhere: whether it is ready, and what waits for somebody there. */
+/* A server elsewhere: whether it is ready, and what waits for an operator there. */
 static void check_remote(struct doctor *doctor, struct remote *remote)
 {
     struct remote_answer answer = {0};
@@ -350,7 +350,7 @@ static void check_remote(struct doctor *doctor, struct remote *remote)
         found->count);
 }
 
-/* Only who has queues needs one of them. */
+/* Only users of queues need one of them. */
 static void check_brokers(struct doctor *doctor)
 {
     struct err err = {.status = OK};

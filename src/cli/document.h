@@ -1,7 +1,7 @@
 /*
- * document: the table of commands as help, manual page, Markdown and completions.
+ * document: writes the table of commands as help, manual page, Markdown and completions.
  *
- * Everything is written to standard output; nothing here knows a command by name.
+ * Everything is written to standard output; nothing here depends on a particular command.
  */
 #ifndef ONCE_CLI_DOCUMENT_H
 #define ONCE_CLI_DOCUMENT_H
@@ -14,9 +14,9 @@ void document_overview(void);
 void document_help(const struct command_def *command);
 void document_man(void);
 void document_markdown(void);
-/* Say that there is no such command, and which one may be meant. Returns the exit code. */
+/* Report that there is no such command, and suggest the nearest. Returns the exit code. */
 int document_unknown(const char *typed);
-/* False when there is no such shell. */
+/* False: no such shell. */
 bool document_completion(const char *shell);
 
 /* "--store URL", "-n, --lines N", … in a buffer of its own size. Returns its argument. */
@@ -24,7 +24,7 @@ enum { DOCUMENT_OPTION_BYTES_MAX = 96 };
 char *document_option(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct option_def *option);
 /* "once ls [OPTIONS]"; the same way. */
 char *document_usage(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct command_def *command);
-/* Says what holds when the option is not given: "default 30s, or ONCE_LEASE"; may be "". */
+/* What holds if the option is not given: "default 30s, or ONCE_LEASE"; may be "". */
 char *document_default(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct option_def *option);
 
 #endif

@@ -18,22 +18,22 @@ enum {
     PIECE_BYTES = 64 << 10, /* read at a time */
     REQUEST_BYTES_MAX = 64 << 20,
     ANSWER_BYTES_MAX = 16 << 20,
-    CONNECTIONS_MAX = 256, /* one more is reset */
+    CONNECTIONS_MAX = 256, /* any more are reset */
     READ_SECONDS = 10,     /* a request that takes longer is dropped */
     BACKLOG = 64,
     URL_BYTES_MAX = 64,
 };
 
 struct fake_upstream {
-    int listener;      /* bound: keeps the port, and refuses connections unless … */
+    int listener;      /* bound: it keeps the port, and refuses connections unless … */
     bool is_listening; /* … it listens, and … */
-    pthread_t thread;  /* … this one accepts */
+    pthread_t thread;  /* … this thread accepts */
     char url[URL_BYTES_MAX];
-    pthread_mutex_t lock;   /* over what follows */
+    pthread_mutex_t lock;   /* guards the members below */
     pthread_cond_t changed; /* requests are released, or a connection ended */
     const struct case_upstream *script;
     uint64_t releases; /* calls of fake_upstream_release */
-    bool is_over;      /* nothing waits any longer */
+    bool is_over;      /* nothing may wait any longer */
     uint64_t calls;
     size_t connections; /* each with a thread */
 };
@@ -42,12 +42,12 @@ struct connection {
     struct fake_upstream *fake;
     int fd;
     bool is_head;
-    bool is_question; /* of the gateway itself: no effect */
+    bool is_question; /* from the gateway itself: no effect */
 };
 
 /* ---- the request ------------------------------------------------------------------------- */
 
-/* False: no more comes. */
+/* False: nothing more comes. */
 static bool read_more(int fd, struct buf *in)
 {
     char piece[PIECE_BYTES];
@@ -59,14 +59,14 @@ static bool read_more(int fd, struct buf *in)
     return got > 0 && buf_status(in) == OK;
 }
 
-/* HTTP_DONE when all of a request is there. */
+/* HTTP_DONE when a request is complete. */
 static enum http_verdict parse(struct slice rest, struct connection *connection)
 {
     struct http_limits limits = HTTP_LIMITS_DEFAULT;
     struct http_refusal refusal;
     struct http_head head;
     struct http_body body;
-    limits.head_bytes_max = REQUEST_BYTES_MAX; /* the gateway adds to what it was sent */
+    limits.head_bytes_max = REQUEST_BYTES_MAX; /* the gateway adds fields to the request */
     limits.body_bytes_max = REQUEST_BYTES_MAX;
     http_head_init(&head);
     enum http_verdict verdict = http_request_head(rest, &limits, &head, &refusal);
@@ -74,7 +74,7 @@ static enum http_verdict parse(struct slice rest, struct connection *connection)
         return verdict;
     }
     connection->is_head = head.method == HTTP_METHOD_HEAD;
-    /* The gateway asks with a GET that has a fence; what it passes through has none. */
+    /* The gateway's own question is a GET with a fence; a GET that it passes through has none. */
     connection->is_question = head.method == HTTP_METHOD_GET &&
                               http_find(&head, SLICE_LIT("Once-Fence"), 0) < head.field_count;
     verdict = http_body_init(&body, &head, &limits, &refusal);
@@ -137,14 +137,14 @@ static void answer(
         connection->is_head);
     struct slice rest = buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY;
     ssize_t sent = 0;
-    while (rest.len > 0 && (sent >= 0 || errno == EINTR)) { /* else the gateway is gone */
+    while (rest.len > 0 && (sent >= 0 || errno == EINTR)) { /* otherwise the gateway is gone */
         sent = send(connection->fd, rest.data, rest.len, MSG_NOSIGNAL);
         rest = sent > 0 ? slice_of(rest.data + sent, rest.len - (size_t)sent) : rest;
     }
     buf_release(&out);
 }
 
-/* The script of a request that was counted, when its answer is due. */
+/* The script for a counted request, when its answer is due. */
 static const struct case_upstream *await_script(
     const struct connection *connection, uint64_t *ret_call)
 {
@@ -153,7 +153,7 @@ static const struct case_upstream *await_script(
     (void)pthread_mutex_lock(&fake->lock);
     *ret_call = fake->calls += !connection->is_question;
     const struct case_upstream *script = fake->script;
-    ASSERT(script != NULL); /* the owner gives one before anything is sent here */
+    ASSERT(script != NULL); /* the owner sets a script before anything is sent here */
     if (connection->is_question) {
         script = script->reconcile != NULL ? script->reconcile : &no_word;
     }
@@ -234,8 +234,8 @@ static void *accept_main(void *context)
     }
 }
 
-/* Linux keeps the port of a listener that is shut down, and lets it listen again. Connections that
- * wait to be accepted are reset. */
+/* Linux keeps the port of a listener that was shut down, and lets it listen again. Connections
+ * waiting to be accepted are reset. */
 static void refuse_connections(struct fake_upstream *fake)
 {
     if (fake->is_listening) {
@@ -272,7 +272,7 @@ static bool bind_port(struct fake_upstream *fake, uint16_t port)
     int one = 1;
     socklen_t len = sizeof address;
     fake->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fake->listener >= 0 && port != 0) { /* the last run's connections may still linger */
+    if (fake->listener >= 0 && port != 0) { /* the previous run's connections may still linger */
         (void)setsockopt(fake->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     }
     bool is_bound = fake->listener >= 0 &&

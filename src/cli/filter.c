@@ -4,7 +4,7 @@
 
 static const char *const names[] = {"scope", "key", "principal", "since", "older-than"};
 
-/* A moment in the past; never 0, which is no bound. */
+/* A time in the past; never 0, which means no limit. */
 static int64_t ago(const struct cli *cli, const char *name)
 {
     if (cli_text(cli, name) == NULL) {
@@ -34,7 +34,7 @@ bool filter_given(const struct cli *cli)
     return false;
 }
 
-/* A visit of those that a store or a server cannot choose by itself. */
+/* Visits only the operations that match filters which a store or a server cannot apply. */
 struct choosing {
     const struct filter *filter;
     operation_visit visit;

@@ -1,7 +1,7 @@
 /*
- * filter: which operations a command is about: --scope, --key, --principal, --since, --older-than.
+ * filter: selects the operations for a command: --scope, --key, --principal, --since, --older-than.
  *
- * Ownership: strings are the command line's.
+ * Ownership: strings belong to the command line.
  */
 #ifndef ONCE_CLI_FILTER_H
 #define ONCE_CLI_FILTER_H
@@ -9,15 +9,15 @@
 #include "cli/backend.h"
 
 struct filter {
-    struct once_filter basic; /* what a store and a server choose by; limit is the caller's */
+    struct once_filter basic; /* applied by the store or server; the caller sets limit */
     const char *principal;    /* NULL: any */
 };
 
-/* As the options say, with this status; 0 is any. */
+/* The filter from the options, with this status; 0: any. */
 struct filter filter_of(const struct cli *cli, enum once_status status);
 /* Whether any of the options was given. */
 bool filter_given(const struct cli *cli);
-/* Each operation that it takes, as backend's iterate. */
+/* Visit each matching operation, like the backend's iterate. */
 int filter_each(struct backend *backend, const struct filter *filter, operation_visit visit,
     void *context) MUST_CHECK;
 

@@ -12,7 +12,7 @@
 #include "http/fields.h"
 
 enum {
-    META_BYTES_MAX = 2 * LIMIT_OUTCOME_META_BYTES_MAX, /* one that is too long is refused */
+    META_BYTES_MAX = 2 * LIMIT_OUTCOME_META_BYTES_MAX, /* a longer one is refused */
     FOUND_BYTES_MAX = 4 << 20, /* an unknown operation: its first request and no outcome */
 };
 
@@ -22,7 +22,7 @@ static int out_of_memory(void)
     return CLI_UNAVAILABLE;
 }
 
-/* A buffer's bytes into the arena. */
+/* Copy a buffer's bytes into the arena. */
 static int keep(struct cli *cli, struct buf *bytes, struct once_bytes *ret_bytes)
 {
     struct slice kept = SLICE_EMPTY;
@@ -46,7 +46,7 @@ static int read_file(struct cli *cli, struct slice *ret_bytes)
     return code;
 }
 
-/* ---- an answer of HTTP ------------------------------------------------------------------- */
+/* ---- HTTP answers ------------------------------------------------------------------------ */
 
 /* "Name: value" as a pair. */
 static int put_pair(struct cli *cli, struct jsonw *json, const char *line)
@@ -117,7 +117,7 @@ static int take_answer(struct cli *cli, struct slice body, struct once_outcome *
     return keep(cli, &meta, &ret_outcome->meta);
 }
 
-/* ---- of a command, or JSON --------------------------------------------------------------- */
+/* ---- the outcome of a command, or JSON --------------------------------------------------- */
 
 static int take_run(
     struct cli *cli, enum once_status status, struct slice output, struct once_outcome *ret_outcome)
@@ -160,7 +160,7 @@ static int take_json(struct cli *cli, struct slice text, struct once_outcome *re
     return CLI_OK;
 }
 
-/* ---- which of them ----------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------- */
 
 static int check_options(struct cli *cli, bool not_executed)
 {
@@ -168,8 +168,8 @@ static int check_options(struct cli *cli, bool not_executed)
     bool has_http = cli_text(cli, "http-status") != NULL;
     bool has_exit = cli_text(cli, "exit-code") != NULL;
     if (not_executed && (has_http || has_exit || cli_text(cli, "outcome") != NULL)) {
-        return cli_usage(
-            cli, "%s: what was not executed has no --outcome, --http-status or --exit-code", name);
+        return cli_usage(cli,
+            "%s: an operation not executed has no --outcome, --http-status or --exit-code", name);
     }
     if (has_http && has_exit) {
         return cli_usage(cli, "%s: give --http-status or --exit-code, not both", name);
@@ -193,11 +193,11 @@ int given_outcome_read(struct cli *cli, enum once_status status, struct given_ou
     return code != CLI_OK ? code : read_file(cli, &ret_given->bytes);
 }
 
-/* Whether once run made it: its first request is the command. Through a server nobody can tell
- * before it answers, and an --exit-code says so. */
+/* Whether once run made it: then its first request is the command. With a server this is not known
+ * before it answers, so --exit-code says so. */
 static int find_command(struct backend *backend, const char *operation_id, bool *ret_is_command)
 {
-    struct arena arena; /* one of many may be settled: nothing is kept of it */
+    struct arena arena; /* one of many may be settled: nothing of it is kept */
     struct arena *kept = backend->found;
     const struct operation *operation = NULL;
     const struct json_value *root = NULL;

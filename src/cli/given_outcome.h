@@ -1,11 +1,11 @@
 /*
- * given_outcome: what duplicates get of an operation that somebody settles: --outcome with
- * --http-status and --header, or with --exit-code.
+ * given_outcome: the outcome that an operator gives when settling an operation, for duplicates:
+ * --outcome with --http-status and --header, or with --exit-code.
  *
- *     --http-status   an answer of HTTP, kept as the gateway keeps one: duplicates get it byte for
+ *     --http-status   an HTTP answer, kept as the gateway keeps answers: duplicates get it byte for
  *                     byte
- *     --exit-code     what a command wrote to standard output, and how it ended; also what an
- *                     --outcome is for an operation of once run
+ *     --exit-code     a command's standard output and exit code; also the meaning of --outcome for
+ *                     an operation of once run
  *     neither         JSON
  *
  * Ownership: everything is in cli's arena.
@@ -16,17 +16,17 @@
 #include "cli/backend.h"
 #include "cli/cli.h"
 
-/* As it was read, before it is known where it goes. */
+/* The outcome as read, before it is known where it is stored. */
 struct given_outcome {
-    enum once_status status; /* what the operation is settled as */
+    enum once_status status; /* the operation's new status */
     struct slice bytes;      /* of --outcome; may be empty */
 };
 
-/* Check the options and read the file. 0, or an exit code with the message written. */
+/* Check the options and read the file. 0, or an exit code after writing the message. */
 int given_outcome_read(
     struct cli *cli, enum once_status status, struct given_outcome *ret_given) MUST_CHECK;
-/* What is stored for one operation. Likewise. ret_outcome is zeroed when nothing is given and
- * nothing is needed. */
+/* Make the outcome to store for one operation. Likewise. ret_outcome is zeroed if none is given and
+ * none is needed. */
 int given_outcome_make(struct cli *cli, const struct given_outcome *given, struct backend *backend,
     const char *operation_id, struct once_outcome *ret_outcome) MUST_CHECK;
 

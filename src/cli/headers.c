@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { HEADER_FILE_BYTES_MAX = 64 << 10 }; /* as the SDK has it for all headers */
+enum { HEADER_FILE_BYTES_MAX = 64 << 10 }; /* the SDK's limit for all headers */
 
 static int add_header(struct cli *cli, struct headers *headers, struct slice line)
 {
@@ -17,7 +17,8 @@ static int add_header(struct cli *cli, struct headers *headers, struct slice lin
     return CLI_OK;
 }
 
-/* One header a line: everybody on a machine can see command lines, and some are secret. */
+/* One header per line: every user of a machine can see command lines, and some headers are
+ * secret. */
 static int add_header_file(struct cli *cli, struct headers *headers, const char *path)
 {
     struct slice text = SLICE_EMPTY;

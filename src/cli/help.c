@@ -8,7 +8,7 @@
 #include "cli/document.h"
 #include "cli/out.h"
 
-enum { COLUMNS = 80, INDENT = 4 }; /* help is read on terminals, the narrow ones too */
+enum { COLUMNS = 80, INDENT = 4 }; /* help is read on terminals, including narrow ones */
 
 char *document_option(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct option_def *option)
 {

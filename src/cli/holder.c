@@ -10,19 +10,19 @@
 #include "base/text.h"
 #include "canon/json.h"
 
-enum { HOLDER_ARENA_BYTES = 64 << 10 }; /* a trace is 2 KiB at most */
+enum { HOLDER_ARENA_BYTES = 64 << 10 }; /* a trace is at most 2 KiB */
 
-/* What tells one process from all others on this machine since it was started. */
+/* What distinguishes a process from all others on this machine since it started. */
 struct holder {
-    uint64_t boot; /* this start of the machine */
-    uint64_t pids; /* the PID namespace: containers count their own processes */
+    uint64_t boot; /* this boot of the machine */
+    uint64_t pids; /* the PID namespace: containers number their own processes */
     int64_t pid;
-    int64_t start; /* clock ticks after boot; a reused id has a different one */
+    int64_t start; /* clock ticks after boot; a reused id has a different start */
 };
 
 enum presence { PRESENT, ABSENT, NOT_TOLD };
 
-/* Fields 3 and 22 of /proc/PID/stat: a zombie is as good as gone. The name in field 2 may hold
+/* Fields 3 and 22 of /proc/PID/stat: a zombie counts as gone. The name in field 2 may contain
  * anything, so the fields are counted from its last ")". */
 static enum presence read_start(int64_t pid, int64_t *ret_start)
 {
@@ -53,7 +53,7 @@ static enum presence read_start(int64_t pid, int64_t *ret_start)
     return state == 'Z' || state == 'X' ? ABSENT : PRESENT;
 }
 
-/* Where process ids mean the same as for us. False: this machine does not tell. */
+/* The boot and the PID namespace of this process. False: not available on this machine. */
 static bool read_here(struct holder *ret_holder)
 {
     struct clock clock;
@@ -77,7 +77,7 @@ void holder_put(struct buf *out)
 {
     struct holder self = {.pid = getpid()};
     if (read_here(&self) && read_start(self.pid, &self.start) == PRESENT) {
-        /* The boot is text: it is beyond what every JSON reader keeps exactly. */
+        /* The boot is text, because not every JSON reader keeps such a number exactly. */
         buf_printf(out,
             "{\"holder\":{\"boot\":\"%llu\",\"pid\":%lld,\"pids\":%llu,\"start\":%lld}}",
             (unsigned long long)self.boot, (long long)self.pid, (unsigned long long)self.pids,

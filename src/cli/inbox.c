@@ -1,4 +1,4 @@
-/* once inbox test: what a request would be taken for. once inbox sign: a signed one. */
+/* once inbox test: shows how a request would be read. once inbox sign: makes a signed one. */
 #include <string.h>
 
 #include "base/secret.h"

@@ -1,4 +1,4 @@
-/* once ls: operations, one a line. */
+/* once ls: lists operations, one per line. */
 #include <string.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ static int visit(void *context, const struct operation *operation)
     return listing->no_memory || listing->rows.left == 0 || out_broken() ? 1 : 0;
 }
 
-/* An empty answer is right for a program, and looks like a failure to a person. */
+/* An empty answer is right for a program, but looks like a failure to a person. */
 static void say_empty(const struct cli *cli)
 {
     if (cli->json || isatty(STDERR_FILENO) != 1) {
@@ -60,7 +60,7 @@ static int check_options(struct cli *cli)
                : CLI_OK;
 }
 
-/* All of them are read, whatever the limit: a store has them in no order. */
+/* All operations are read, whatever the limit: a store does not keep them in order. */
 static int list(struct cli *cli, struct backend *backend)
 {
     struct listing listing = {0};

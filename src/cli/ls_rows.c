@@ -10,8 +10,8 @@
 #include "base/text.h"
 
 enum {
-    NAME_COLUMNS_MAX = 32, /* of scope and key; after longer ones the reason is out of line */
-    WORD_COLUMNS_MIN = 24, /* less is no sentence: it goes on in the next row */
+    NAME_COLUMNS_MAX = 32, /* of scope and key; after longer ones the reason is not aligned */
+    WORD_COLUMNS_MIN = 24, /* less is too short to read: the reason goes to the next line */
     FIXED_COLUMNS = 72,    /* of a line, before scope and key */
     CUT_COLUMNS = 3,       /* "..." */
 };
@@ -20,10 +20,10 @@ struct ls_row {
     struct ls_row *before;
     enum once_status status;
     int64_t since_ms;  /* of the last change */
-    struct slice json; /* all that is printed with --json; the rest is for people */
+    struct slice json; /* the whole output with --json; the rest is for people */
     struct slice id;
-    struct slice name; /* tenant, if it is shown, scope and key */
-    struct slice word; /* the last one */
+    struct slice name; /* tenant, if shown, scope and key */
+    struct slice word; /* the reason */
     uint64_t attempt;
     uint64_t duplicates;
 };
@@ -43,7 +43,7 @@ void ls_rows_release(struct ls_rows *list)
     arena_release(&list->rows);
 }
 
-/* Two machines need not agree on the time. */
+/* The clocks of two machines may differ. */
 static int64_t age_ms(const struct ls_rows *list, int64_t since_ms)
 {
     return list->now_ms > since_ms ? list->now_ms - since_ms : 0;
@@ -107,7 +107,7 @@ static bool copy_json(struct ls_rows *list, const struct operation *operation, s
     return copied;
 }
 
-/* What it is called: texts with a blank between them. */
+/* The name of a row: texts separated by blanks. */
 static bool copy_name(struct ls_rows *list, const struct operation *operation, struct ls_row *row)
 {
     const struct json_value *tenant = operation_member(operation, "tenant");
@@ -161,8 +161,7 @@ bool ls_rows_add(struct ls_rows *list, const struct operation *operation)
 
 /* ---- printing ------------------------------------------------------------------------------ */
 
-/* By age; and those of one moment by what they are printed as, so that the order is always the
- * same. */
+/* By age; rows of the same age by their text, so that the order is always the same. */
 static int older_first(const void *a, const void *b)
 {
     const struct ls_row *one = *(const struct ls_row *const *)a;
@@ -191,7 +190,7 @@ static size_t columns_of(struct slice text)
     return columns;
 }
 
-/* Of the terminal; 0: it is not one, so nothing is cut. */
+/* Columns of the terminal; 0: it is not a terminal, so nothing is cut. */
 static size_t terminal_columns(void)
 {
     struct winsize size = {0};
@@ -199,7 +198,8 @@ static size_t terminal_columns(void)
                                                                                       : 0;
 }
 
-/* The last word, cut where the row ends: or the next one, when hardly anything is left of this. */
+/* The reason, cut at the end of the line; on the next line if there is hardly any room on this
+ * one. */
 static void print_word(struct slice word, size_t used, size_t columns)
 {
     size_t room = columns == 0 ? SIZE_MAX : columns - used % columns;

@@ -12,9 +12,9 @@
 #include "cli/document.h"
 #include "cli/out.h"
 
-enum { ARENA_BYTES_MAX = 512 << 20 }; /* a runaway is stopped, a journal fits */
+enum { ARENA_BYTES_MAX = 512 << 20 }; /* stops a runaway; a journal's data fits */
 
-/* For the build: what is made from the table. Returns -1 when the line is nothing of the kind. */
+/* For the build: print what is made from the table. -1: not such a command line. */
 static int dump(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "--dump-man") == 0) {
@@ -28,7 +28,7 @@ static int dump(int argc, char **argv)
     return out_finish_listing();
 }
 
-/* The word that names the command, with the spellings people try first. */
+/* The word that names the command, including spellings that people try first. */
 static const char *command_word(int argc, char **argv)
 {
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
@@ -55,8 +55,8 @@ static int run_command(struct cli *cli, int argc, char **argv)
     return cli->command->run(cli);
 }
 
-/* A stream that was closed when we came must stay an error of write, and must not become the
- * number of a file of the store: so it is opened the wrong way round. */
+/* If a stream was closed at the start, it must remain an error to write to it, and its number must
+ * not go to a file of the store: so it is opened in the wrong direction. */
 static void occupy_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -69,7 +69,7 @@ static void occupy_streams(void)
 int main(int argc, char **argv)
 {
     occupy_streams();
-    /* A closed pipe is an error of write, which out_finish reports; not a silent death. */
+    /* Writing to a closed pipe must be an error, which out_finish reports, not a silent death. */
     (void)signal(SIGPIPE, SIG_IGN);
     int dumped = dump(argc, argv);
     if (dumped >= 0) {

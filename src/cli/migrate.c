@@ -11,7 +11,7 @@ enum {
     SCRIPT_BYTES_MAX = 1 << 20,
 };
 
-/* "ROLE=TENANT": the role is a copy. false: out of memory. */
+/* "ROLE=TENANT": the role is a copy. False: out of memory. */
 static bool split_tenant(struct cli *cli, struct migrate_role *role)
 {
     const char *equals = strchr(role->name, '=');
@@ -30,7 +30,7 @@ static bool split_tenant(struct cli *cli, struct migrate_role *role)
     return true;
 }
 
-/* The roles of one option, appended. false: there are too many. */
+/* Append the roles of one option. False: too many. */
 static bool take_roles(struct cli *cli, const char *option, enum migrate_right right,
     struct migrate_role *roles, size_t *count)
 {

@@ -28,7 +28,7 @@ static void notify_send(const char *text)
     if (fd >= 0) {
         socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len);
         (void)sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&to, size);
-        (void)close(fd); /* a datagram is gone or it is not */
+        (void)close(fd); /* a datagram is sent or it is not */
     }
 }
 
@@ -45,7 +45,7 @@ void notify_say(const char *format, ...)
 void notify_reloading(void)
 {
     struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* systemd tells reloads apart by it */
+    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* systemd distinguishes reloads by it */
     notify_say(
         "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
 }

@@ -40,7 +40,7 @@ static int64_t time_of(const struct json_value *root, const char *name)
     return ms;
 }
 
-/* The members that every document has. */
+/* Read the members that every document has. */
 static enum status read_members(
     const struct json_value *root, struct operation *operation, struct err *err)
 {
@@ -87,7 +87,7 @@ enum status operation_bytes(const struct json_value *object, const char *name, s
     return OK;
 }
 
-/* In parts: an object with code and meta, because it was not JSON. Anything else is the outcome
+/* In parts: an object with code and meta, because it was not JSON. Any other value is the outcome
  * itself. */
 static enum status read_outcome(struct slice text, const struct json_value *root,
     struct arena *arena, struct operation_outcome *outcome, struct err *err)
@@ -174,7 +174,7 @@ static struct operation_outcome outcome_of(const struct once_operation *from, bo
         .bytes = outcome->body.size};
 }
 
-/* The request as it stands in the document; bytes that are not text, as they are. */
+/* The request as in the document; bytes that are not text are copied unchanged. */
 static enum status copy_request(
     const struct once_operation *from, struct arena *arena, struct slice *ret_request)
 {
@@ -233,7 +233,7 @@ const struct json_value *operation_member(const struct operation *operation, con
 
 /* ---- finding one ------------------------------------------------------------------------- */
 
-enum { SHOWN_MAX = 10 }; /* of several that were found: more do not help to choose */
+enum { SHOWN_MAX = 10 }; /* listed if several match: more would not help to choose */
 
 bool found_is_prefix(const char *id_prefix, const char *typed)
 {
@@ -269,7 +269,7 @@ void found_add(struct found *found, struct slice id, struct slice status,
     buf_str(&found->shown, "\n");
 }
 
-/* Its id; or list what there is. */
+/* Its id; or list the matches. */
 static int pick(const struct found *found, struct arena *arena, const char **ret_id)
 {
     struct slice id = SLICE_EMPTY;
@@ -299,7 +299,7 @@ int found_pick(struct found *found, int code, struct arena *arena, const char **
     return code;
 }
 
-/* What fits what was typed. */
+/* A search for the typed text. */
 struct search {
     struct cli *cli;
     const char *prefix;    /* of the id; NULL: any */
@@ -324,7 +324,7 @@ static int take_found(void *context, const struct operation *operation)
     return 0;
 }
 
-/* *ret_id stays NULL when nothing fits. */
+/* *ret_id stays NULL if nothing matches. */
 static int search_for(struct backend *backend, const struct once_filter *filter,
     struct search *search, const char **ret_id)
 {
@@ -345,7 +345,7 @@ int operation_name(struct cli *cli, struct backend *backend, const char *typed, 
     struct search search = {.cli = cli, .prefix = typed};
     *ret = typed;
     if (!found_is_prefix("op_", typed)) {
-        return CLI_OK; /* whoever takes ids says whether it is one */
+        return CLI_OK; /* the function that gets the id checks it */
     }
     int code = search_for(backend, &(struct once_filter){0}, &search, ret);
     return code == CLI_OK && *ret == NULL ? not_found("that begins with ", typed) : code;

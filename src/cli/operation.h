@@ -1,8 +1,8 @@
 /*
- * operation: an operation on the command line: its document read, named, found, and shown.
+ * operation: an operation on the command line: reading its document, finding it, and showing it.
  *
  * A store, through the library, and a server give the same document (engine/operation_document.h):
- * with --json it is printed as it is, and everything else that is printed is taken from it.
+ * with --json it is printed unchanged, and all other output is taken from it.
  */
 #ifndef ONCE_CLI_OPERATION_H
 #define ONCE_CLI_OPERATION_H
@@ -19,22 +19,22 @@ enum { FOUND_ID_BYTES = 41 }; /* "cmd_" and a UUID, terminated: no id is longer 
 /* What duplicates get. */
 struct operation_outcome {
     enum { OUTCOME_ABSENT, OUTCOME_JSON, OUTCOME_PARTS } form;
-    bool is_retained;  /* false: the bytes that there were are gone */
+    bool is_retained;  /* false: its bytes are no longer kept */
     int code;          /* in parts: of the program that sealed it, such as an exit code */
     struct slice meta; /* in parts */
-    struct slice body; /* the JSON, or the bytes; empty when they are gone */
-    uint64_t bytes;    /* of the body, whether it is there or not; 0: not said */
+    struct slice body; /* the JSON, or the bytes; empty if they are gone */
+    uint64_t bytes;    /* length of the body, kept or not; 0: unknown */
 };
 
-/* A document, read. Slices point into it or into the arena it was read with. Members that are not
- * known are ignored: a newer server may send more. */
+/* A document that was read. Slices point into it or into the arena. Unknown members are ignored: a
+ * newer server may send more. */
 struct operation {
     struct slice json;             /* the whole document */
     const struct json_value *root; /* its members; outcome and request may be left out */
     struct slice members;          /* the text that root was read from */
     struct operation_outcome outcome;
     struct slice
-        request; /* the first one: as JSON when it was JSON, else its bytes; may be empty */
+        request; /* the first request: as JSON if it was JSON, else its bytes; may be empty */
     enum once_status status;
     struct slice id;
     struct slice scope;
@@ -51,62 +51,62 @@ struct operation {
 /* A document from a server; root was read from text. E_INVALID: it is not an operation. E_NOMEM. */
 enum status operation_read(struct slice text, const struct json_value *root, struct arena *arena,
     struct operation *ret_operation, struct err *err) MUST_CHECK;
-/* What the library gave, as the document that a server would give, in the arena. Its bodies, which
- * may be larger than the JSON reader takes, are not read from the document. */
+/* The library's operation as the document that a server would send, in the arena. Its bodies, which
+ * may be larger than the JSON reader accepts, are not read from the document. */
 enum status operation_of(struct once *once, const struct once_operation *from, bool has_bodies,
     struct arena *arena, struct operation *ret_operation, struct err *err) MUST_CHECK;
-/* Bytes as jsonw_bytes writes them: the member "name", or "name_base64". E_INVALID: there is
- * neither, or it is badly written; E_NOMEM. */
+/* Bytes as written by jsonw_bytes: the member "name", or "name_base64". E_INVALID: both are absent,
+ * or it is malformed; E_NOMEM. */
 enum status operation_bytes(const struct json_value *object, const char *name, struct arena *arena,
     struct slice *ret_bytes, struct err *err) MUST_CHECK;
-/* Its id, terminated, in the arena; NULL without memory. */
+/* Its id, terminated, in the arena; NULL: out of memory. */
 const char *operation_id(const struct operation *operation, struct arena *arena) MUST_CHECK;
 /* A member's value, or NULL. */
 const struct json_value *operation_member(const struct operation *operation, const char *name);
 
-/* Called for each operation. Return 0 to go on. It is valid during the call. */
+/* Called for each operation, which is valid during the call. Return 0 to continue. */
 typedef int (*operation_visit)(void *context, const struct operation *operation);
 
-/* Records of one kind that fit what was typed: one is taken, several are listed to choose from. */
+/* Records of one kind that match the typed text: a single match is used, several are listed. */
 struct found {
     const char *kind; /* "operations" */
     size_t count;
     char first[FOUND_ID_BYTES]; /* its id */
     struct buf shown;           /* a line for each of the first few */
 };
-/* What is shown of one beside its id and status; empty values are left out. */
+/* Members shown beside the id and status; empty values are left out. */
 struct found_member {
     const char *name;
     struct slice value;
 };
-/* The text is the beginning of an id with this prefix, and less than all of it. */
+/* Whether the text is a proper prefix of an id with this prefix. */
 bool found_is_prefix(const char *id_prefix, const char *typed);
-/* Count one, whose id is shorter than FOUND_ID_BYTES. */
+/* Add a match, whose id is shorter than FOUND_ID_BYTES. */
 void found_add(struct found *found, struct slice id, struct slice status,
     const struct found_member *members, size_t member_count);
-/* The id of the one, in the arena; NULL when there is none. 0, or an exit code with the message
- * written: also when there are several, which are listed. code is of the search: when it failed,
- * that is the result. Releases what was collected. */
+/* The id of the only match, in the arena; NULL if there is none. 0, or an exit code after writing
+ * the message, also if there are several, which are listed. code is the result of the search; if it
+ * failed, it is returned. Releases the collected matches. */
 int found_pick(struct found *found, int code, struct arena *arena, const char **ret_id) MUST_CHECK;
 
-/* The id of the one operation whose id begins with this text, or is it. 0, or an exit code with the
- * message written: also when there are several, which are listed. *ret is in cli's arena. */
+/* The id of the one operation whose id equals or begins with this text. 0, or an exit code after
+ * writing the message, also if there are several, which are listed. *ret is in cli's arena. */
 int operation_name(
     struct cli *cli, struct backend *backend, const char *typed, const char **ret) MUST_CHECK;
-/* The one that the operand or --key names, of any scope and principal unless --scope and
- * --principal are given. 0, or an exit code with the message written. */
+/* The operation that the operand or --key names, of any scope and principal unless --scope and
+ * --principal are given. 0, or an exit code after writing the message. */
 int operation_find(
     struct cli *cli, struct backend *backend, const struct operation **ret) MUST_CHECK;
 
 enum tint operation_tint(enum once_status status);
 
-/* Text that somebody else chose, safe for a terminal: control characters become \xNN. */
+/* Print text from outside, safe for a terminal: control characters become \xNN. */
 void out_safe(struct slice text);
-/* The same with a newline left as it is. */
+/* The same, but newlines are kept. */
 void out_safe_lines(struct slice text);
 
-/* What is shown of an evidence entry; members that are absent are empty. Not evidence/entry_view:
- * that one refuses an entry with a member out of place, and such an entry has to be shown too. */
+/* The shown parts of an evidence entry; absent members are empty. Not evidence/entry_view: that
+ * refuses an entry with a misplaced member, and such an entry must be shown too. */
 struct entry_words {
     const struct json_value *root;
     struct slice type; /* "execution.started" */
@@ -117,7 +117,7 @@ struct entry_words {
     struct slice operation_id;
     struct slice scope;
     struct slice key;
-    struct slice state; /* the record's status from now on */
+    struct slice state; /* the record's new status */
     struct slice reason;
     struct slice actor;
     struct slice request_id;
@@ -130,7 +130,7 @@ struct entry_words entry_words_of(const struct json_value *root);
 /* The same of an entry's text. False: it is not a JSON object. */
 bool entry_words_read(
     struct slice json, struct arena *arena, struct entry_words *ret_words) MUST_CHECK;
-/* What a rule of the decision table means, or "". */
+/* The meaning of a rule of the decision table, or "". */
 const char *rule_words(struct slice rule);
 
 #endif

@@ -28,7 +28,7 @@ bool out_broken(void)
     return ferror(stdout) != 0;
 }
 
-/* Whether standard output is a pipe or socket that nobody reads any more. */
+/* Whether standard output is a pipe or socket without a reader. */
 static bool is_closed(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};

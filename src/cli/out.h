@@ -1,7 +1,8 @@
 /*
  * out: standard output, and JSON on it.
  *
- * Promises:  a write that fails (a closed pipe, a full disk) is noticed at out_finish at latest.
+ * Promises:  a write that fails (a closed pipe, a full disk) is noticed at the latest by
+ *            out_finish.
  */
 #ifndef ONCE_CLI_OUT_H
 #define ONCE_CLI_OUT_H
@@ -15,12 +16,12 @@
 
 void out_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void out_bytes(struct slice bytes);
-/* Flush; 0, or CLI_IO with the message written. Safe to call again. */
+/* Flush; 0, or CLI_IO after writing the message. May be called again. */
 int out_finish(void);
-/* The same of a listing or a text that can be printed again: a reader that has gone, as of
- * `once ls | head`, has seen enough, so this is not a failure. Not for what would be lost. */
+/* The same for a listing or a text that can be printed again: a reader that has left, as with `once
+ * ls | head`, has seen enough, so this is not a failure. Not for output that would be lost. */
 int out_finish_listing(void);
-/* A failure has been seen already: there is nobody left to write for. */
+/* Whether a write has failed: nobody reads the output any more. */
 bool out_broken(void);
 
 /* Whether to use colour: a terminal that is not dumb, and NO_COLOR not set. */
@@ -31,7 +32,7 @@ enum tint { TINT_GOOD, TINT_WARN, TINT_BAD, TINT_FAINT, TINT_BOLD };
 const char *out_tint(enum tint tint);
 const char *out_plain(void);
 
-/* The text and a newline to standard output. 0, or an exit code with the message written. */
+/* Print the text and a newline. 0, or an exit code after writing the message. */
 int jsonw_print(struct jsonw *json);
 
 /* A JSON object for standard output. */
@@ -39,9 +40,9 @@ struct out_json {
     struct buf bytes;
     struct jsonw json;
 };
-/* Open the object, of at most that many bytes; members go into what is returned. */
+/* Open the object, of at most that many bytes; write members to the result. */
 struct jsonw *out_json_begin(struct out_json *whole, size_t bytes_max);
-/* Close, print and wipe it. 0, or an exit code with the message written. */
+/* Close, print and wipe it. 0, or an exit code after writing the message. */
 int out_json_end(struct out_json *whole);
 
 #endif

@@ -1,4 +1,4 @@
-/* The command line against the table of commands. */
+/* Checks the command line against the table of commands. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 
-enum { NAME_BYTES_MAX = 32, NAMES_MAX = 64 }; /* of a command or option, far above what we have */
+enum { NAME_BYTES_MAX = 32, NAMES_MAX = 64 }; /* of a command or option, far longer than ours */
 
 static int unknown_option(const struct cli *cli, const char *typed)
 {
@@ -85,7 +85,7 @@ static int take(struct cli *cli, const struct option_def *option, const char *va
     return CLI_OK;
 }
 
-/* One "--name", "--name=value" or "--name value"; *at moves past what was used. */
+/* One "--name", "--name=value" or "--name value"; *at moves past the used arguments. */
 static int take_long(struct cli *cli, int argc, char **argv, int *at)
 {
     char name[NAME_BYTES_MAX + 1];
@@ -137,7 +137,7 @@ static int take_short(struct cli *cli, int argc, char **argv, int *at)
     return cli_usage(cli, "%s: unknown option '-%s'", cli->command->name, typed);
 }
 
-/* Variables are configuration: a bad one is not the command line's fault. */
+/* Variables are configuration: an invalid one is not a mistake in the command line. */
 static int check_variables(const struct cli *cli)
 {
     for (const struct option_def *o = cli->command->options; o->name != NULL; o++) {
@@ -174,12 +174,12 @@ int cli_parse(struct cli *cli, int argc, char **argv)
 {
     bool options_over = false;
     int at = 0;
-    cli->operands = argv; /* moved to the front as they are met: never past the one being read */
+    cli->operands = argv; /* moved to the front as they are found: never past the current one */
     while (at < argc) {
         const char *word = argv[at];
         int code = CLI_OK;
         if (!options_over && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
-            cli->help = true; /* whatever else is wrong with the line */
+            cli->help = true; /* whatever else is wrong with the command line */
             return CLI_OK;
         }
         if (options_over || word[0] != '-' || word[1] == '\0') {

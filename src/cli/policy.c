@@ -1,4 +1,4 @@
-/* once policy: test a gateway's configuration with requests and what is expected of them. */
+/* once policy: tests a gateway's configuration with requests and expected results. */
 #include "cli/policy.h"
 
 #include <signal.h>
@@ -8,7 +8,7 @@
 
 enum { JSON_BYTES_MAX = 64 << 20, DIFFERENCES_BYTES_MAX = 64 << 20 };
 
-/* ---- on paper ---------------------------------------------------------------------------- */
+/* ---- printing ---------------------------------------------------------------------------- */
 
 static void print_case(const char *path, const struct policy_result *result)
 {
@@ -41,7 +41,7 @@ static void json_case(struct jsonw *json, const struct policy_result *result)
     jsonw_close(json, '}');
 }
 
-/* How many cases came out which way. */
+/* How many cases had which result. */
 struct policy_tally {
     size_t count;
     size_t failed;
@@ -63,7 +63,7 @@ static int print_tally(struct cli *cli, struct jsonw *json, const struct policy_
 
 /* ---- the command ------------------------------------------------------------------------- */
 
-/* In the order of the file, each reported as soon as it is known. */
+/* Run all cases in the order of the file; each is reported as soon as it ends. */
 static int run_all(struct policy_bench *bench, const char *path, const struct config_cases *cases)
 {
     struct cli *cli = bench->cli;
@@ -140,6 +140,6 @@ int cmd_policy(struct cli *cli)
     if (strcmp(cli->operands[0], "test") != 0) {
         return cli_usage(cli, "policy: '%s' is not test", cli->operands[0]);
     }
-    (void)signal(SIGPIPE, SIG_IGN); /* a peer that went away is an error of write */
+    (void)signal(SIGPIPE, SIG_IGN); /* writing to a closed connection must be an error */
     return test(cli, cli->operands[1]);
 }

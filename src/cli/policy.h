@@ -1,8 +1,8 @@
 /*
- * policy: what the parts of `once policy test` share.
+ * policy: shared by the files of `once policy test`.
  *
- * policy.c is the command and what it prints, policy_run.c one case, policy_ask.c one request over
- * a socket, fake_upstream.c the API.
+ * policy.c has the command and its output, policy_run.c one case, policy_ask.c one request over a
+ * socket, fake_upstream.c the API.
  */
 #ifndef ONCE_CLI_POLICY_H
 #define ONCE_CLI_POLICY_H
@@ -11,7 +11,7 @@
 #include "cli/serve_config.h"
 #include "client/attempt.h"
 
-/* Something that is not as expected, or could not be found out. */
+/* A result that is not as expected, or could not be determined. */
 struct policy_difference {
     struct policy_difference *next;
     size_t step; /* from 1 */
@@ -23,32 +23,32 @@ struct policy_difference {
 
 struct policy_result {
     const struct config_case *of;
-    struct policy_difference *first; /* NULL: it is as expected */
-    struct policy_difference spare;  /* the last one, when there was no memory for more */
+    struct policy_difference *first; /* NULL: as expected */
+    struct policy_difference spare;  /* used for the last one if memory is short */
 };
 
-/* What the cases run with. */
+/* The environment of the cases. */
 struct policy_bench {
     struct cli *cli;
     struct once_client *client;      /* sends the requests */
-    struct config *config;           /* read, checked and made fit for a bench */
+    struct config *config;           /* read, checked and adapted to the test */
     const struct config_route *said; /* its routes as they were read */
     const struct config_route *said_otherwise;
-    struct config_route *routes; /* those in use: with a fake upstream */
+    struct config_route *routes; /* the routes in use, with a fake upstream */
     struct config_route *otherwise;
 };
 
-/* Make a configuration fit: nothing is written, nothing listens but on the loopback. 0, or an exit
- * code with the message written. */
+/* Adapt a configuration: nothing is written, and it listens only on the loopback. 0, or an exit
+ * code after writing the message. */
 int policy_bench_init(
     struct policy_bench *bench, struct cli *cli, struct config *config) MUST_CHECK;
 void policy_bench_release(struct policy_bench *bench);
-/* One case. Differences are in the arena. 0, or an exit code with the message written. */
+/* Run one case. Differences are in the arena. 0, or an exit code after writing the message. */
 int policy_run(struct policy_bench *bench, const struct config_case *of,
     struct policy_result *ret_result, struct arena *arena) MUST_CHECK;
 
-/* Send a request to "127.0.0.1:41234", once, and wait for its answer: its status is 0 when there is
- * no answer, and `why` says why. NULL without memory; else the caller frees it with
+/* Send a request to "127.0.0.1:41234", once, and wait for its answer. Its status is 0 if no answer
+ * came, and `why` says why. NULL: out of memory; otherwise the caller frees it with
  * once_response_free. Any thread. */
 struct client_response *policy_ask(
     struct once_client *client, const char *address, const struct case_request *request) MUST_CHECK;

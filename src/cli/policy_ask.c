@@ -4,7 +4,7 @@
 #include "cli/policy.h"
 
 enum {
-    ANSWER_MS_MAX = 120000, /* longer than a gateway ever waits for an upstream by default */
+    ANSWER_MS_MAX = 120000, /* longer than a gateway waits for an upstream by default */
     LINE_BYTES_MAX = 64 << 10,
 };
 
@@ -24,8 +24,8 @@ static bool leave_out(
     return case_headers_have(headers, name) || add_line(lines, line);
 }
 
-/* The fields of the case, none of libcurl's own, and no wait: requests go one after another, and
- * what a duplicate would wait for comes at the end of the case. */
+/* The fields of the case, none of libcurl's own, and no waiting: requests are sent one after
+ * another, and what a duplicate would wait for comes only at the end of the case. */
 static bool add_lines(const struct case_content *content, struct curl_slist **lines)
 {
     const struct case_headers *headers = &content->headers;
@@ -40,7 +40,7 @@ static bool add_lines(const struct case_content *content, struct curl_slist **li
     for (size_t i = 0; ok && i < headers->count; i++) {
         const struct case_header *header = &headers->items[i];
         buf_clear(&line);
-        /* To libcurl "Name:" means to leave a field out, and "Name;" that it is empty. */
+        /* To libcurl "Name:" removes a field, and "Name;" sends it empty. */
         buf_printf(&line, header->value[0] == '\0' ? "%s;" : "%s: %s", header->name, header->value);
         buf_char(&line, '\0');
         ok = buf_status(&line) == OK && add_line(lines, line.data);

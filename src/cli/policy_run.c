@@ -1,7 +1,7 @@
 /*
- * One case: a store, an engine and a gateway of its own in this process, a fake upstream, and its
+ * Runs one case: its own store, engine and gateway in this process, a fake upstream, and its
  * requests over real sockets, one after another. A request whose upstream waits is sent on a
- * thread of its own, and is compared with what is expected when the case is over.
+ * separate thread, and its answer is checked when the case is over.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 
 enum {
     TIMEOUT_MS = 1000,        /* of a case whose upstream never answers: long for a loopback */
-    REACH_MS_MAX = 10000,     /* until a request that waits has come to the upstream */
+    REACH_MS_MAX = 10000,     /* until a waiting request has reached the upstream */
     SHOWN_BYTES_MAX = 200,    /* of a value in a difference */
     CODE_BYTES_MAX = 1 << 20, /* of memory to read a refusal */
     CONNECTIONS_MAX = 256,
@@ -26,7 +26,7 @@ enum {
     BODY_BYTES_MAX = 64 << 20,
 };
 
-/* A request that is under way while others follow. */
+/* A request in progress while others follow. */
 struct case_waiting {
     pthread_t thread;
     const struct case_step *step;
@@ -34,9 +34,9 @@ struct case_waiting {
     struct once_client *client;
     const char *address;
     uint64_t calls_before;
-    struct client_response *answer; /* NULL: no memory for one */
-    atomic_bool is_over;            /* the answer is here */
-    bool is_open;                   /* its thread has to be joined */
+    struct client_response *answer; /* NULL: out of memory */
+    atomic_bool is_over;            /* the answer has arrived */
+    bool is_open;                   /* its thread must be joined */
 };
 
 /* A case that runs. */
@@ -140,7 +140,7 @@ static const char *shown(struct case_run *run, struct slice text)
     if (out == NULL || arena_copy(run->arena, slice_of(text.data, len), &copy) != OK) {
         return "(out of memory)";
     }
-    for (size_t i = 0; i < len; i++) { /* what a stranger sent, fit for a terminal */
+    for (size_t i = 0; i < len; i++) { /* text from outside, made safe for a terminal */
         unsigned char c = (unsigned char)copy.data[i];
         out[i] = c >= ' ' && c < 127 ? (char)c : '?';
     }
@@ -164,7 +164,7 @@ static void differ(
     struct case_run *run, struct place at, const char *what, const char *got, const char *expected)
 {
     if (run->last == &run->result->spare.next) {
-        return; /* the spare one is used already */
+        return; /* the spare one is already used */
     }
     struct policy_difference *one = arena_zalloc(run->arena, sizeof *one);
     if (one == NULL) { /* a difference is reported even without memory */
@@ -176,7 +176,7 @@ static void differ(
     run->last = &one->next;
 }
 
-/* ---- what came --------------------------------------------------------------------------- */
+/* ---- reading the answer ------------------------------------------------------------------ */
 
 static struct slice field_of(const struct client_response *answer, const char *name)
 {
@@ -189,14 +189,14 @@ static struct slice body_of(const struct client_response *answer)
     return slice_of(answer->shown.body.data, answer->shown.body.size);
 }
 
-/* If the gateway does not say: whether it came to the upstream tells which of the two it is. */
+/* If the gateway does not say: whether the request reached the upstream decides between the two. */
 static struct slice decision_of(const struct client_response *answer, bool has_reached)
 {
     struct slice said = field_of(answer, "Once-Decision");
     return said.len > 0 ? said : has_reached ? SLICE_LIT("passed_through") : SLICE_LIT("refused");
 }
 
-/* A refusal's code, in whichever form its profile has. */
+/* A refusal's code, in whichever form its profile uses. */
 static struct slice code_in(const struct json_value *root)
 {
     const struct json_value *code = json_find(root, SLICE_LIT("code"));
@@ -225,7 +225,7 @@ static const char *code_of(struct case_run *run, const struct client_response *a
     return code;
 }
 
-/* ---- against what is expected ------------------------------------------------------------ */
+/* ---- checking expectations --------------------------------------------------------------- */
 
 static void compare_text(
     struct case_run *run, struct place at, const char *what, struct slice got, const char *expected)
@@ -312,7 +312,7 @@ static void *waiting_main(void *context)
     return NULL;
 }
 
-/* Compare an answer with what is expected, and free it. */
+/* Compare an answer with the expectation, and free it. */
 static void answer_end(
     struct case_run *run, struct place at, struct client_response *answer, uint64_t calls_before)
 {
@@ -330,7 +330,7 @@ static void waiting_end(struct case_run *run, struct case_waiting *waiting)
     waiting->is_open = false;
 }
 
-/* Until it is with the upstream, or was answered without it. */
+/* Wait until the request has reached the upstream, or was answered without it. */
 static void step_wait(struct case_run *run, struct place at)
 {
     struct case_waiting *waiting = &run->waiting[run->waiting_count++];
@@ -371,7 +371,7 @@ static enum status run_steps(struct case_run *run, struct err *err)
         if (status == OK && at.step->upstream.waits) {
             step_wait(run, at);
         }
-        /* One difference of a step is enough: a hundred equal ones say no more. */
+        /* One difference per step is enough: a hundred equal ones say no more. */
         struct policy_difference **before = run->last;
         for (uint64_t k = 0;
              status == OK && !at.step->upstream.waits && k < at.step->repeat && run->last == before;

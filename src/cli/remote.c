@@ -29,7 +29,7 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Visible ASCII: anything else could end the header field that it is put into. */
+/* Visible ASCII: any other byte could end the header field. */
 static bool is_plain(const char *text, size_t bytes_max)
 {
     size_t len = strlen(text);
@@ -89,7 +89,7 @@ static int make_request_id(struct remote *remote)
     return CLI_OK;
 }
 
-/* False without memory. A field without a value is not sent. */
+/* False: out of memory. A field without a value is not sent. */
 static bool add_line(struct remote *remote, const char *name, const char *value)
 {
     char line[HEADER_BYTES_MAX];
@@ -110,7 +110,8 @@ static bool add_lines(struct remote *remote)
     (void)snprintf(token, sizeof token, "Bearer %s", has_token ? remote->options.token : "");
     bool added = add_line(remote, "Accept", "application/json, application/problem+json") &&
                  add_line(remote, "Content-Type", "application/json") &&
-                 add_line(remote, "Expect", "") && /* no pause before the body: bodies are small */
+                 add_line(remote, "Expect", "") && /* send the body without waiting: bodies are
+                                                      small */
                  add_line(remote, "Request-Id", remote->request_id) &&
                  add_line(remote, "Once-Tenant", remote->options.tenant) &&
                  add_line(remote, "Authorization", has_token ? token : NULL);
@@ -212,7 +213,7 @@ const char *remote_escape(struct arena *arena, const char *text)
 
 /* ---- asking ------------------------------------------------------------------------------ */
 
-/* There is no answer. */
+/* Report that there is no answer. */
 static int unanswered(
     const struct remote *remote, const struct attempt_facts *facts, struct once_error *error)
 {
@@ -239,7 +240,7 @@ static int unanswered(
     return result;
 }
 
-/* A root that is NULL says that it is not JSON. */
+/* A root of NULL means that the body is not JSON. */
 static int read_answer(
     struct remote *remote, struct arena *arena, struct remote_answer *ret, struct once_error *error)
 {
@@ -309,7 +310,7 @@ int remote_get(
 
 /* ---- refusals ---------------------------------------------------------------------------- */
 
-/* Text of a stranger, fit for a message: printable, one line, bounded. */
+/* Text from outside, made fit for a message: printable, one line, bounded. */
 static const char *tame(struct slice text, char ret_text[ERR_TEXT_BYTES_MAX])
 {
     size_t len = text.len < ERR_TEXT_BYTES_MAX - 1 ? text.len : ERR_TEXT_BYTES_MAX - 1;

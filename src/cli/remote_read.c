@@ -16,7 +16,7 @@ static enum status no_memory(struct err *err)
 static int64_t time_of(const struct json_value *object, const char *name)
 {
     int64_t ms = 0;
-    (void)text_time(cli_member(object, slice_str(name)), &ms); /* left out, or null: 0 */
+    (void)text_time(cli_member(object, slice_str(name)), &ms); /* absent or null: 0 */
     return ms;
 }
 
@@ -116,7 +116,8 @@ bool remote_take_next(
     }
     memcpy(cursor, text.data, text.len);
     cursor[text.len] = '\0';
-    /* It goes into a query as it is: what would need escaping is not a cursor of ours. */
+    /* The cursor goes into a query unescaped: a text that would need escaping is not one of
+     * ours. */
     return strspn(cursor, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") ==
            text.len;
 }
@@ -127,7 +128,8 @@ const char *remote_evidence_path(struct arena *arena, const char *operation_id, 
     struct buf path;
     buf_init(&path, &mem, PATH_BYTES_MAX);
     buf_printf(&path, "/v1/evidence?limit=%d&after=%s", PAGE_MAX, cursor);
-    if (operation_id != NULL) { /* somebody typed it: what is no id changes nothing but itself */
+    if (operation_id != NULL) { /* typed by the user: text that is not an id affects only this
+                                   parameter */
         const char *escaped = remote_escape(arena, operation_id);
         buf_printf(&path, "&operation_id=%s", escaped == NULL ? "" : escaped);
     }

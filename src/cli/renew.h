@@ -1,9 +1,9 @@
 /*
  * renew: a thread that keeps the lease of a running command alive.
  *
- * Every third of the lease it opens the store, or asks the server that has it, renews, and lets go,
- * so that others can use it. What cannot be reached is tried again soon; a grant that was lost is
- * said once, loudly, and not tried again. Meanwhile it alone may use cli's arena.
+ * Every third of the lease it opens the store or connects to its server, renews, and closes it
+ * again, so that others can use it. If that is not possible, it tries again soon; a lost grant is
+ * reported once, and not tried again. While it runs, only this thread may use cli's arena.
  */
 #ifndef ONCE_CLI_RENEW_H
 #define ONCE_CLI_RENEW_H
@@ -12,7 +12,7 @@
 
 #include "cli/cli.h"
 
-/* The right to run, as the store gave it. */
+/* The right to run, as granted by the store. */
 struct grant {
     char operation_id[40];
     uint64_t fence;
@@ -29,14 +29,14 @@ struct renewer {
     bool stop; /* under mutex */
 };
 
-/* Renew once, without a message. False: it is not renewed; *ret_decision is what was decided, or
- * ONCE_RENEWED when nothing was: the store or the server could not be asked. */
+/* Renew once, without a message. False: not renewed; *ret_decision is the decision, or ONCE_RENEWED
+ * if there was none because the store or the server could not be reached. */
 bool renew_now(
     struct cli *cli, const struct grant *grant, enum once_decision *ret_decision) MUST_CHECK;
 
 /* 0 or an errno. */
 int renewer_start(struct renewer *renewer, struct cli *cli, const struct grant *grant) MUST_CHECK;
-/* Returns when no renewal is under way. */
+/* Returns when no renewal is in progress. */
 void renewer_stop(struct renewer *renewer);
 
 #endif

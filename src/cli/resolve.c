@@ -1,4 +1,4 @@
-/* once resolve: settle unknown operations after somebody has checked: one here, many in
+/* once resolve: settles unknown operations after an operator has checked them: one here, many in
  * resolve_many.c. */
 #include "cli/resolve.h"
 
@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "cli/work.h"
 
-/* An effect's words mean the same of an operation. */
+/* The status names of an effect mean the same for an operation. */
 static enum once_status status_read(const char *name)
 {
     if (strcmp(name, "executed") == 0 || strcmp(name, "acknowledged") == 0) {
@@ -98,7 +98,8 @@ static int settle_one(struct cli *cli, struct backend *backend, const struct giv
     }
     answer.operation = NULL;
     if (cli->json) {
-        /* The answer to a change has no bodies. Without the document it is settled all the same. */
+        /* The answer to a change has no bodies. Without the document the operation is still
+         * settled. */
         (void)!backend->ops->get(backend, target.operation_id, &answer.operation);
     }
     return print_done(cli, target.operation_id, &answer);
@@ -113,7 +114,7 @@ static int resolve_one(struct cli *cli, const struct given_outcome *given)
     return code;
 }
 
-/* ---- which ------------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------- */
 
 static int check_options(const struct cli *cli)
 {

@@ -1,11 +1,12 @@
 /*
- * Settle every unknown operation that the filters take, after somebody has agreed.
+ * Settles every unknown operation that matches the filters, after the operator has agreed.
  *
  *     list (the store is only read) > agree: --yes, or a person at a terminal > settle each
  *
- * Each one is settled by a call of its own, for the attempt that was listed: it is its own decision
- * with its own evidence, and one that has changed meanwhile stays as it is. A failure ends it, and
- * what was settled stays settled: the same line again goes on with the rest.
+ * Each operation is settled by a separate call, for the attempt that was listed: it has its own
+ * decision and its own evidence, and one that has changed meanwhile stays as it is. The first
+ * failure ends the command; operations settled so far stay settled, and running the same command
+ * line again continues with the rest.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 #include "cli/resolve.h"
 
-/* One that will be settled. */
+/* An operation to be settled. */
 struct target {
     struct target *next;
     const char *id;
@@ -31,7 +32,7 @@ struct targets {
     bool no_memory;
 };
 
-/* ---- which ------------------------------------------------------------------------------- */
+/* ---- targets ----------------------------------------------------------------------------- */
 
 static int add_target(void *context, const struct operation *operation)
 {
@@ -92,9 +93,9 @@ static int print_targets(const struct cli *cli, const struct targets *targets)
     return out_finish_listing();
 }
 
-/* ---- agreed? ----------------------------------------------------------------------------- */
+/* ---- confirmation ------------------------------------------------------------------------ */
 
-/* A person who types y. */
+/* Whether a person types y. */
 static bool says_yes(const struct cli *cli, size_t count)
 {
     char line[8] = "";
@@ -144,7 +145,7 @@ static void print_done(
     buf_release(&bytes);
 }
 
-/* All of them, or up to the first that fails. */
+/* Settle all of them, or up to the first failure. */
 static int settle_each(struct cli *cli, struct backend *backend, const struct targets *targets,
     const struct given_outcome *given, size_t *ret_settled)
 {
@@ -157,7 +158,7 @@ static int settle_each(struct cli *cli, struct backend *backend, const struct ta
             return failed;
         }
         if (answer.decision != ONCE_RESOLVED) {
-            code = resolve_refused(at->id, answer.decision); /* it changed: others have not */
+            code = resolve_refused(at->id, answer.decision); /* it changed: the others have not */
             continue;
         }
         out_text(cli->json && *ret_settled > 0 ? "," : "");

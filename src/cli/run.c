@@ -3,16 +3,16 @@
  *
  *   compose what is compared > begin > run the command > record its end > show the rest
  *
- * Where it begins and is recorded is a store or a server (backend.h). Neither is held while the
- * command runs: each call finds out again whether a server holds the store, so that one may come
- * and go.
+ * The begin and the record go to a store or a server (backend.h). Neither is held while the command
+ * runs: each call finds out again whether a server holds the store, so that a server may start or
+ * stop meanwhile.
  *
  * A crash of this process between
  *   asking and starting      leaves in_progress: after the lease unknown, though nothing ran (one
  *                            that stood still there renews its grant before it starts anything);
  *   starting and recording   leaves in_progress: after the lease unknown, and it may have run;
  *   recording and showing    loses output on our streams only: a duplicate gets it.
- * Nobody can tell the first two apart afterwards, which is why neither is run again by itself (P5).
+ * Nobody can tell the first two apart afterwards, so neither is run again automatically (P5).
  */
 #include "cli/run.h"
 
@@ -31,13 +31,13 @@
 extern char **environ;
 
 enum {
-    RECORD_FOR_MS = 60000, /* how long the end of a command is tried to be recorded */
-    STANDSTILL_MS = 1000,  /* between the begin and the command: more is looked into */
+    RECORD_FOR_MS = 60000, /* how long we try to record the end of a command */
+    STANDSTILL_MS = 1000, /* between the begin and the command: after longer the grant is checked */
 };
 
 /* ---- record ------------------------------------------------------------------------------ */
 
-/* One of these is done to the grant at the end. */
+/* How the grant is settled at the end. */
 struct settlement {
     enum { SETTLE_SEAL, SETTLE_RELEASE, SETTLE_UNKNOWN } how;
     enum once_status status; /* seal */
@@ -45,8 +45,8 @@ struct settlement {
     const char *reason;      /* the others */
 };
 
-/* The outcome as JSON. Where that is too large for the store it is framed; where it is too large
- * for a server, which says so, only its size is reported (keeps_output is false). */
+/* The outcome as JSON. If that is too large for the store, it is framed; if a server refuses it as
+ * too large, only its size is reported (keeps_output is false). */
 static int seal_call(struct run *run, struct backend *backend, const struct settlement *settlement,
     bool keeps_output, struct backend_answer *ret_answer, struct once_error *error)
 {
@@ -106,7 +106,7 @@ static int settle_call(struct run *run, struct backend *backend,
     return result;
 }
 
-/* The decision we asked for; anything else means that the grant was no longer ours. */
+/* Whether it is the requested decision; any other means that the grant was no longer ours. */
 static bool settled(const struct settlement *settlement, const struct backend_answer *answer)
 {
     switch (settlement->how) {
@@ -140,9 +140,9 @@ static int settle_once(
     return result;
 }
 
-/* Record it, however long others hold the store or the server is away: a minute, and at least as
- * long as the lease lasts, which is how long others take it to be running. False when it is not
- * recorded, which was said. */
+/* Record it, however long others hold the store or the server is away: for a minute, and at least
+ * as long as the lease, during which others consider it running. False: not recorded; the message
+ * is written. */
 static bool settle(struct run *run, const struct settlement *settlement)
 {
     struct once_error error = {0};
@@ -168,12 +168,12 @@ static bool settle(struct run *run, const struct settlement *settlement)
 
 /* ---- run --------------------------------------------------------------------------------- */
 
-enum { TOLD = 4, TOLD_BYTES_MAX = 320 }; /* facts for the command; a key has at most 255 bytes */
+enum { TOLD = 4, TOLD_BYTES_MAX = 320 }; /* for the command; a key has at most 255 bytes */
 
 static const char *const told_names[TOLD] = {
     "ONCE_OPERATION_ID", "ONCE_FENCE", "ONCE_ATTEMPT", "ONCE_IDEMPOTENCY_KEY"};
 
-/* Inherited from a once run around us: theirs, not ours. */
+/* Whether the variable is one of these: an inherited value belongs to an outer once run. */
 static bool is_told(const char *variable)
 {
     for (size_t i = 0; i < TOLD; i++) {
@@ -185,7 +185,8 @@ static bool is_told(const char *variable)
     return false;
 }
 
-/* Our environment and what the command may want to tell its provider. NULL: out of memory. */
+/* Our environment, plus variables that the command may send to its provider. NULL: out of
+ * memory. */
 static char **child_environment(struct run *run)
 {
     struct arena *arena = &run->cli->arena;
@@ -240,7 +241,7 @@ static int exec_failed(struct run *run, int errno_value)
     return not_started(run, once_failed ? CLI_RUN_FAILED : CLI_RUN_NOT_EXECUTABLE, reason);
 }
 
-/* How it ended, recorded. */
+/* Record how the command ended. */
 static struct run_end record_end(struct run *run, int wait_status)
 {
     if (WIFEXITED(wait_status)) {
@@ -277,9 +278,9 @@ static int follow_to_end(struct run *run, struct child *child)
     return run_report_end(run, child, &end);
 }
 
-/* Whether the grant is still ours. An answer that was long on its way, or a process that stood
- * still, may have outlived the lease: then somebody may have settled the operation and somebody
- * else may run it (P1). Renewing tells; within a moment nothing of that can have happened. */
+/* Whether the grant is still ours. A slow answer, or a process that stood still, may have outlived
+ * the lease: then the operation may have been settled, and a different process may run it (P1).
+ * Renewing shows that; within a moment none of it can have happened. */
 static bool is_still_granted(struct run *run)
 {
     int64_t since_ms = cli_boot_ms() - run->asked_ms;
@@ -288,7 +289,7 @@ static bool is_still_granted(struct run *run)
            renew_now(run->cli, &run->grant, &decision);
 }
 
-/* It is ours to run. */
+/* Run the command: the grant is ours. */
 static int execute(struct run *run)
 {
     struct cli *cli = run->cli;

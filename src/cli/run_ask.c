@@ -1,4 +1,4 @@
-/* What is compared, the begin, and waiting for somebody else's run. */
+/* Makes the payload and the begin, and waits for a run by a different process. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #include "cli/run.h"
 
 enum {
-    PAUSE_MS_MIN = 10,  /* most commands that are waited for are short */
-    PAUSE_MS_MAX = 500, /* each look opens the store */
+    PAUSE_MS_MIN = 10,  /* most commands that we wait for are short */
+    PAUSE_MS_MAX = 500, /* each check opens the store */
 };
 
-/* ---- what is compared -------------------------------------------------------------------- */
+/* ---- the payload ------------------------------------------------------------------------- */
 
 /* Arguments are bytes and need not be UTF-8: then they are compared as {"hex": …}. */
 static void put_bytes(struct jsonw *json, struct slice bytes)
@@ -47,14 +47,14 @@ static int put_environment(struct run *run, struct jsonw *json)
             seen = seen || strcmp(cli_nth(run->cli, "env", i), name) == 0;
         }
         if (seen) {
-            continue; /* twice the same member would not be JSON that can be compared */
+            continue; /* a repeated member would not be JSON that can be compared */
         }
         jsonw_bytes(json, NULL, slice_str(name));
         buf_char(json->out, ':');
         json->comma = false;
         const char *value = getenv(name);
         if (value == NULL) {
-            jsonw_raw(json, NULL, SLICE_LIT("null")); /* unset is not the same as empty */
+            jsonw_raw(json, NULL, SLICE_LIT("null")); /* unset differs from empty */
         } else {
             put_bytes(json, slice_str(value));
         }
@@ -98,8 +98,8 @@ int run_compose(struct run *run)
 
 /* ---- ask --------------------------------------------------------------------------------- */
 
-/* The process that ran it is gone, as its trace tells on this machine. The trace is that of the
- * first attempt, so a later one's holder is not known. */
+/* Whether the process that ran it is gone, by its trace on this machine. The trace is the first
+ * attempt's, so the holder of a later attempt is not known. */
 static bool is_holder_gone(const struct operation *operation, struct arena *arena, int64_t *ret_pid)
 {
     const struct json_value *trace =
@@ -113,8 +113,9 @@ static bool is_holder_gone(const struct operation *operation, struct arena *aren
     return holder_gone(text, ret_pid);
 }
 
-/* Ask once; and when it is in progress in a process that is gone, say so for it and ask again. The
- * command may still be running without us, which is why this makes it unknown and not free (P5). */
+/* Begin once. If the operation is in progress in a process that is gone, report it unknown on that
+ * process's behalf and begin again. The command may still be running without that process, so this
+ * makes the operation unknown, not free (P5). */
 static int ask(struct run *run, struct backend *backend, const struct once_begin *request,
     struct backend_answer *ret_answer, struct once_error *error)
 {
@@ -133,11 +134,12 @@ static int ask(struct run *run, struct backend *backend, const struct once_begin
     struct once_hold hold = {.operation_id = ret_answer->operation_id,
         .fence = ret_answer->operation->fence,
         .reason = reason,
-        .actor = actor, /* a server puts its own word for the caller there */
+        .actor = actor, /* a server records its own name for the caller */
         .request_id = cli_text(run->cli, "request-id")};
     struct backend_answer marked;
     result = backend->ops->call(backend, &(struct once_call){.unknown = &hold}, &marked, error);
-    /* Whatever was decided: it may have been settled in this very moment. Asking again shows. */
+    /* Whatever was decided: it may have been settled at this very moment. Beginning again shows
+     * it. */
     return result == ONCE_OK ? backend->ops->call(backend, &begin, ret_answer, error) : result;
 }
 
@@ -161,7 +163,7 @@ static int begin(struct run *run, struct backend_answer *ret_answer)
         backend_close(&backend);
         return fail(&error);
     }
-    backend.found = &cli->arena; /* printing a replay could take as long as our readers like */
+    backend.found = &cli->arena; /* printing a replay may take as long as our readers take */
     struct buf holder;
     buf_init(&holder, &mem_libc, LIMIT_TRACE_BYTES_MAX);
     holder_put(&holder);
@@ -190,15 +192,16 @@ static int begin(struct run *run, struct backend_answer *ret_answer)
 
 /* ---- wait -------------------------------------------------------------------------------- */
 
-/* A wait for somebody else's run. All times are the boot clock's: the wall clock may jump. */
+/* Waiting for a run by a different process. All times are the boot clock's: the wall clock may
+ * jump. */
 struct wait {
-    int64_t until_ms;         /* when it ends */
-    int64_t pause_ms;         /* until the next look; doubles, also across two asks */
-    int64_t lease_expires_ms; /* of the lease that was seen last, in the store's time … */
+    int64_t until_ms;         /* when the wait ends */
+    int64_t pause_ms;         /* until the next check; doubles, also across two begins */
+    int64_t lease_expires_ms; /* of the last lease seen, in the store's time … */
     int64_t lease_seen_ms;    /* … and when it was seen first */
 };
 
-/* True when the lease is certainly over: a whole one has passed since it was first seen here. */
+/* True if the lease is certainly over: a whole lease has passed since it was first seen here. */
 static bool is_lease_over(struct wait *wait, const struct operation *operation)
 {
     int64_t now_ms = cli_boot_ms();
@@ -209,7 +212,7 @@ static bool is_lease_over(struct wait *wait, const struct operation *operation)
     return now_ms - wait->lease_seen_ms >= operation->lease_expires_ms - operation->updated_ms;
 }
 
-/* Look, without leaving evidence of each look. True when asking again makes sense. */
+/* Check without adding evidence each time. True: it is worth beginning again. */
 static bool moved_on(struct run *run, const struct backend_answer *answer, struct wait *wait)
 {
     struct backend backend;

@@ -1,4 +1,4 @@
-/* What once run says: replay, conflict, in progress, unknown, and all of them as JSON. */
+/* The output of once run: replay, conflict, in progress, unknown, and all of them as JSON. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,9 +8,9 @@
 #include "cli/out.h"
 #include "cli/run.h"
 
-enum { DOCUMENT_BYTES_MAX = 8 * LIMIT_OUTCOME_BYTES_MAX }; /* escapes: six bytes for one at most */
+enum { DOCUMENT_BYTES_MAX = 8 * LIMIT_OUTCOME_BYTES_MAX }; /* escapes: at most six bytes for one */
 
-/* " --store URL" or " --server URL" when it has to be said. */
+/* " --store URL" or " --server URL" if it is needed. */
 static const char *place_option(const struct run *run, char *ret_text, size_t size)
 {
     const char *server = cli_flag(run->cli, "store") ? NULL : cli_text(run->cli, "server");
@@ -20,7 +20,7 @@ static const char *place_option(const struct run *run, char *ret_text, size_t si
     if (server != NULL) {
         (void)snprintf(ret_text, size, " --server %s", server);
     } else if (strcmp(url, usual) != 0) {
-        /* To be pasted: "?" and "&" of a URL mean something to a shell. */
+        /* To be pasted: "?" and "&" in a URL have a meaning in a shell. */
         const char *shown = cli_store_shown(run->cli);
         const char *quote = strpbrk(shown, " ?&*;") != NULL ? "'" : "";
         (void)snprintf(ret_text, size, " --store %s%s%s", quote, shown, quote);
@@ -56,7 +56,7 @@ static void put_recording(struct jsonw *json, const struct recording *recording)
     }
 }
 
-/* Of the grant, or of the operation that is shown. */
+/* The fence of the grant, or of the operation shown. */
 static uint64_t fence_of(const struct backend_answer *answer)
 {
     return answer->operation != NULL ? answer->operation->fence : answer->fence;
@@ -119,7 +119,8 @@ static void say_missing(const char *id, const struct recording *recording)
     }
 }
 
-/* A command that did its work has not failed because nobody read it; but somebody should know. */
+/* A command that did its work has not failed because its output was not read; but the caller should
+ * know. */
 static int code_after_writing(int code, int write_errno)
 {
     if (write_errno == 0) {

@@ -25,7 +25,7 @@ static int remove_one(const char *path, const struct stat *facts, int type, stru
     (void)facts;
     (void)type;
     (void)place;
-    (void)remove(path); /* what stays is in the way of nobody */
+    (void)remove(path); /* files that stay do no harm */
     return 0;
 }
 

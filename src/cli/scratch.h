@@ -1,5 +1,5 @@
 /*
- * scratch: a fresh directory for a store of our own, and its removal.
+ * scratch: a temporary directory for a store of our own, and its removal.
  */
 #ifndef ONCE_CLI_SCRATCH_H
 #define ONCE_CLI_SCRATCH_H
@@ -7,10 +7,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Make "<parent>/<name>-XXXXXX"; parent NULL: $TMPDIR, else /tmp. 0, or an exit code with the
- * message written. */
+/* Make "<parent>/<name>-XXXXXX"; parent NULL: $TMPDIR, else /tmp. 0, or an exit code after writing
+ * the message. */
 int scratch_make(const char *parent, const char *name, char *ret_path, size_t size);
-/* With everything in it. What cannot be removed stays. */
+/* Remove it with its contents. Files that cannot be removed stay. */
 void scratch_remove(const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* once send: one request through the SDK (once/client.h), and nothing that the SDK does not do. */
+/* once send: sends one request through the SDK (once/client.h), and does nothing beyond the SDK. */
 #include <once/client.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 enum {
     DATA_BYTES_MAX = 16 << 20,           /* of a request; a gateway takes 10 MiB by default */
-    JSON_BYTES_MAX = 8 * DATA_BYTES_MAX, /* of what --json prints: a byte may become six */
+    JSON_BYTES_MAX = 8 * DATA_BYTES_MAX, /* of the output of --json: one byte may become six */
 };
 
 /* ---- what to send ------------------------------------------------------------------------ */
@@ -37,7 +37,7 @@ static bool is_read(const char *method)
            strcmp(method, "OPTIONS") == 0 || strcmp(method, "TRACE") == 0;
 }
 
-/* The key is reported before anything is sent: whatever happens, it can be continued. */
+/* The key is reported before anything is sent: whatever happens, the request can be continued. */
 static int choose_key(struct cli *cli, struct once_client *client, const char *method,
     char made[ONCE_CLIENT_KEY_SIZE], const char **ret_key)
 {
@@ -61,9 +61,9 @@ static int choose_key(struct cli *cli, struct once_client *client, const char *m
     return CLI_OK;
 }
 
-/* ---- what came of it --------------------------------------------------------------------- */
+/* ---- the result -------------------------------------------------------------------------- */
 
-/* A word of a stranger, fit for a terminal. */
+/* A word from outside, made safe for a terminal. */
 static const char *tame(const char *word)
 {
     return strspn(word, "abcdefghijklmnopqrstuvwxyz_") == strlen(word) ? word : "?";
@@ -130,7 +130,7 @@ static int print(const struct cli *cli, const struct once_response *response)
     return out_finish();
 }
 
-/* What an answer that is not 2xx means to a script. */
+/* The exit code for an answer that is not 2xx. */
 static int exit_of_answer(const struct once_response *response)
 {
     if (response->effect == ONCE_EFFECT_UNKNOWN) {
@@ -142,7 +142,7 @@ static int exit_of_answer(const struct once_response *response)
 static int say_answer(const struct once_response *response, bool is_verbose)
 {
     static const char *const known[] = {
-        [ONCE_EFFECT_UNKNOWN] = "it may have happened, or be under way",
+        [ONCE_EFFECT_UNKNOWN] = "it may have happened, or be in progress",
         [ONCE_EFFECT_NO] = "nothing happened",
         [ONCE_EFFECT_YES] = "it happened",
     };
@@ -165,7 +165,7 @@ static int say_answer(const struct once_response *response, bool is_verbose)
     return exit_of_answer(response);
 }
 
-/* ---- all together ------------------------------------------------------------------------ */
+/* ---- sending ----------------------------------------------------------------------------- */
 
 static int send_and_show(
     struct cli *cli, struct once_client *client, const struct once_send *send, bool is_verbose)

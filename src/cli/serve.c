@@ -2,13 +2,14 @@
  * once serve, once gateway: the life of the process.
  *
  *     configuration > signals blocked > server open > start lines, READY > wait for signals
- *         SIGHUP           reload: the new policy whole, or the old one and a loud log
+ *         SIGHUP           reload: the whole new configuration, or the old one and an error in the
+ *         log
  *         SIGUSR1          the log is opened again, also while draining; nothing else changes
  *         SIGTERM, SIGINT  drain > close > exit 0; a second one hurries
- *         engine stopped   a loud log > close > exit 70, so that a supervisor restarts it
+ *         engine stopped   an error in the log > close > exit 70, so that a supervisor restarts it
  *
- * All of it on the main thread. Signals are blocked before any other thread is there, so that none
- * of them is ever interrupted.
+ * All of this runs on the main thread. Signals are blocked before any other thread exists, so that
+ * no thread is ever interrupted.
  */
 #include "cli/serve.h"
 
@@ -24,8 +25,8 @@
 #include "cli/out.h"
 
 enum {
-    TURN_MS = 500,      /* how often to look whether the engine stopped */
-    DRAIN_TURN_MS = 50, /* how soon a second signal is seen */
+    TURN_MS = 500,      /* how often to check whether the engine has stopped */
+    DRAIN_TURN_MS = 50, /* how soon a second signal is noticed */
     NANOS_PER_MS = 1000000,
 };
 
@@ -38,11 +39,11 @@ static void signals_block(sigset_t *ret_set)
     (void)sigaddset(ret_set, SIGTERM);
     (void)sigaddset(ret_set, SIGINT);
     (void)sigaddset(ret_set, SIGUSR1);
-    (void)signal(SIGPIPE, SIG_IGN); /* a client that went away is an error of write */
+    (void)signal(SIGPIPE, SIG_IGN); /* writing to a closed connection must be an error */
     (void)pthread_sigmask(SIG_BLOCK, ret_set, NULL);
 }
 
-/* The signal that came within the time; 0: no signal. */
+/* The signal that arrived within the time; 0: none. */
 static int signal_wait(const sigset_t *set, int64_t ms)
 {
     struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * NANOS_PER_MS};
@@ -63,7 +64,7 @@ int serve_open(struct serve *serve)
     }
     serve_log_close(&serve->log);
     int code = cli_fail_err(&err);
-    /* An invalid address or URL is an error of the configuration, wherever it is found. */
+    /* An invalid address or URL is a configuration error, wherever it is found. */
     return status == E_INVALID ? CLI_CONFIG : code;
 }
 
@@ -128,7 +129,7 @@ static void reload(struct serve *serve)
 
 /* ---- the end ----------------------------------------------------------------------------- */
 
-/* A drain under way, on a thread of its own so that a second signal is heard. */
+/* A drain in progress, on a separate thread so that a second signal is noticed. */
 struct draining {
     struct server *server;
     _Atomic bool is_over;
@@ -137,19 +138,19 @@ struct draining {
 static void *drain_main(void *context)
 {
     struct draining *draining = context;
-    (void)server_drain(draining->server); /* the log says what became of it */
+    (void)server_drain(draining->server); /* the log reports the result */
     atomic_store(&draining->is_over, true);
     return NULL;
 }
 
-/* Let what is in flight end, as long as drain says and nobody hurries us. */
+/* Let requests in flight end, for the configured time, or until a second signal. */
 static void drain(struct serve *serve, const sigset_t *signals)
 {
     struct draining draining = {.server = serve->server};
     pthread_t thread;
     notify_say("STOPPING=1\nSTATUS=draining");
     if (pthread_create(&thread, NULL, drain_main, &draining) != 0) {
-        (void)drain_main(&draining); /* then nobody can hurry us */
+        (void)drain_main(&draining); /* then a second signal cannot shorten it */
         return;
     }
     while (!atomic_load(&draining.is_over)) {
@@ -165,7 +166,7 @@ static void drain(struct serve *serve, const sigset_t *signals)
 
 /* ---- the life ---------------------------------------------------------------------------- */
 
-/* Did the engine stop for good? Then only a restart reads the truth (P11). */
+/* Whether the engine has stopped for good. Then only a restart reads the truth (P11). */
 static bool engine_stopped(struct serve *serve)
 {
     struct err err = {0};
@@ -179,7 +180,8 @@ static bool engine_stopped(struct serve *serve)
     return true;
 }
 
-/* Say when the store cannot be reached and when it can again: once each, not for every request. */
+/* Log when the store cannot be reached and when it can be again: once each, not for every
+ * request. */
 static void watch_store(struct serve *serve)
 {
     struct err err = {0};
@@ -199,7 +201,8 @@ static void watch_store(struct serve *serve)
     }
 }
 
-/* A quarter of the supervisor's patience: two turns to ask and to hear, and one to spare. */
+/* A quarter of the supervisor's interval: two turns to ask and to get the answer, and one to
+ * spare. */
 static int64_t turn_ms(const struct serve *serve)
 {
     int64_t quarter = serve->watchdog_ms / 4;
@@ -207,7 +210,7 @@ static int64_t turn_ms(const struct serve *serve)
     return serve->watchdog_ms > 0 && quarter < TURN_MS ? quarter : TURN_MS;
 }
 
-/* Until somebody wants the end. The exit code. */
+/* Wait until the server must end. Returns the exit code. */
 static int wait_for_end(struct serve *serve, const sigset_t *signals)
 {
     for (;;) {
@@ -230,7 +233,7 @@ static int wait_for_end(struct serve *serve, const sigset_t *signals)
     }
 }
 
-/* The address that people come to. */
+/* The address to show to people. */
 static const char *address_of(const struct serve *serve)
 {
     const char *gateway = server_address(serve->server, "gateway", 0);

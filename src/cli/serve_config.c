@@ -15,7 +15,7 @@
 
 enum {
     FAULTS_BYTES_MAX = 1 << 20,
-    SHOWN_BYTES_MAX = 16 << 20, /* a file of CONFIG_BYTES_MAX, each value with its name */
+    SHOWN_BYTES_MAX = 16 << 20, /* for a file of CONFIG_BYTES_MAX, each value with its name */
 };
 
 static int out_of_memory(void)
@@ -38,8 +38,8 @@ static int read_fault(
     return CLI_CONFIG;
 }
 
-/* All of a file, and a byte more than is allowed so that config_read can tell. In the config's
- * memory: a server reads it again at every SIGHUP. */
+/* Read a file, with one byte more than allowed so that config_read can tell. In the config's
+ * memory: a server reads the file again at every SIGHUP. */
 static int file_text(struct config *config, struct config_faults *faults, const char *what,
     const char *path, struct slice *ret_text)
 {
@@ -74,7 +74,7 @@ static int read_file(const char *path, struct config *config, struct config_faul
     return code == CLI_OK ? code_of(config_read(config, text, faults)) : code;
 }
 
-/* Everything is read: does it fit together, and is there such a store? */
+/* Everything is read: check that it is consistent, and that the store's URL is valid. */
 static int check_whole(struct config *config, struct config_faults *faults)
 {
     struct err err = {.status = OK};
@@ -156,7 +156,7 @@ static enum status set_listed(struct cli *cli, const struct config_option *optio
     return status;
 }
 
-/* once policy test runs the gateway too, in front of an upstream of its own. */
+/* once policy test runs the gateway too, with a fake upstream. */
 static bool has_fake_upstream(const struct cli *cli)
 {
     return strcmp(cli->command->name, "policy") == 0;
@@ -167,7 +167,7 @@ static bool is_gateway(const struct cli *cli)
     return strcmp(cli->command->name, "gateway") == 0 || has_fake_upstream(cli);
 }
 
-/* --listen and its like are of the door that the command opens. */
+/* --listen and similar flags apply to the door that the command opens. */
 static bool is_flag_of(const struct cli *cli, const struct config_option *option)
 {
     bool is_own = option->in == 0 || is_gateway(cli);
@@ -225,8 +225,8 @@ static int set_all(struct cli *cli, const struct config_option *options, struct 
     return code;
 }
 
-/* The API of a gateway is on the data directory's socket, and elsewhere only if that is configured:
- * a user who puts a gateway in front of an API did not ask for one more port. */
+/* The API of a gateway is on the data directory's socket, and elsewhere only if configured: a user
+ * who puts a gateway in front of an API did not ask for another port. */
 static void leave_api(struct config *config)
 {
     if (config->listen_count > 0 && config->listen_at[0].line == 0 &&
@@ -263,7 +263,7 @@ int serve_config(struct cli *cli, struct config **ret_config, struct config_faul
     return code == CLI_OK ? check_whole(config, faults) : code;
 }
 
-/* ---- on paper ---------------------------------------------------------------------------- */
+/* ---- printing ---------------------------------------------------------------------------- */
 
 void serve_faults_put(struct buf *out, const char *path, const struct config_faults *faults)
 {
@@ -281,7 +281,7 @@ void serve_faults_say(const char *path, const struct config_faults *faults)
     buf_init(&out, &mem_libc, FAULTS_BYTES_MAX);
     serve_faults_put(&out, path, faults);
     struct slice text = buf_view(&out);
-    (void)!write(STDERR_FILENO, text.data, text.len); /* nowhere left to complain */
+    (void)!write(STDERR_FILENO, text.data, text.len); /* there is nowhere to report a failure */
     buf_release(&out);
 }
 

@@ -1,4 +1,4 @@
-/* What a configuration comes to for the gateway, and what a policy file means: on paper. */
+/* Prints what a configuration means for the gateway, and what a policy file means. */
 #include <stdio.h>
 #include <string.h>
 
@@ -114,7 +114,7 @@ void serve_gateway_text(const struct config *config)
     for (size_t i = 0; gateway->is_on && i < gateway->route_count; i++) {
         text_route(&gateway->routes[i]);
     }
-    /* A lone implicit route matches everything. */
+    /* A single implicit route matches everything. */
     if (gateway->is_on && gateway->otherwise != NULL && gateway->routes[0].line > 0) {
         out_text("%-8sno route matches", "others");
         text_upstreams(gateway->otherwise);
@@ -147,7 +147,7 @@ static void json_methods(struct jsonw *json, const char *name, unsigned bits)
     jsonw_close(json, ']');
 }
 
-/* Its settings, and what they come to. */
+/* Its settings, and what they mean. */
 static void json_route(struct jsonw *json, const struct config_route *route)
 {
     jsonw_open(json, NULL, '{');

@@ -1,5 +1,5 @@
-/* What a server prints on standard output when it is ready: four lines and what to paste first, or
- * one JSON object. */
+/* The output of a server when it is ready: four lines and the commands to paste first, or one JSON
+ * object. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static uint64_t flush_nanos(const char *dir)
     static const char block[FLUSH_BYTES];
     uint64_t best = UINT64_MAX;
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    /* The first write makes room for the block; those after it are what a commit costs. */
+    /* The first write allocates the block; the later ones cost what a commit costs. */
     bool works = fd >= 0 && pwrite(fd, block, sizeof block, 0) == (ssize_t)sizeof block &&
                  fdatasync(fd) == 0;
     for (int i = 0; works && i < FLUSH_TRIES; i++) {
@@ -26,12 +26,12 @@ static uint64_t flush_nanos(const char *dir)
         best = took < best ? took : best;
     }
     if (fd >= 0) {
-        (void)close(fd); /* it has no name: gone */
+        (void)close(fd); /* it has no name, so closing removes it */
     }
     return works ? best : 0;
 }
 
-/* "http://127.0.0.1:7411", or an address of a socket as it is. */
+/* "http://127.0.0.1:7411", or the address of a socket unchanged. */
 static void put_url(struct buf *out, const struct serve *serve, const char *door, size_t which)
 {
     const char *address = server_address(serve->server, door, which);
@@ -53,7 +53,7 @@ static void put_urls(struct buf *out, const struct serve *serve, const char *doo
     }
 }
 
-/* Where it listens, and what is behind it. */
+/* Where it listens, and its upstream. */
 static void put_gateway(struct buf *out, const struct serve *serve)
 {
     const struct config_gateway *gateway = &serve->config->gateway;
@@ -74,7 +74,7 @@ static const char *route_fact(const void *gateway, size_t number, size_t which)
     return serve_gateway_fact(&((const struct config_gateway *)gateway)->routes[number], which);
 }
 
-/* `once check` says which route has which. */
+/* `once check` shows which fact applies to which route. */
 static void put_facts(struct buf *out, const struct config_gateway *gateway)
 {
     serve_facts_put(out, &(struct serve_facts){.many = "routes",
@@ -84,7 +84,7 @@ static void put_facts(struct buf *out, const struct config_gateway *gateway)
                              .context = gateway});
 }
 
-/* A fenced request to try, as it stands. */
+/* A fenced request to try, ready to paste. */
 static void put_gateway_curl(struct buf *out, const struct serve *serve)
 {
     const char *address = server_address(serve->server, "gateway", 0);
@@ -104,13 +104,13 @@ static void put_store(struct buf *out, const struct serve *serve)
     buf_printf(out, "%s: %llu operation%s, %llu in progress, %llu unknown", facts->store,
         (unsigned long long)facts->operations, facts->operations == 1 ? "" : "s",
         (unsigned long long)facts->in_progress, (unsigned long long)facts->unknown);
-    if (facts->writes != SERVER_WRITES_ELSEWHERE) { /* there the others write most of it */
+    if (facts->writes != SERVER_WRITES_ELSEWHERE) { /* else others write most of it */
         buf_printf(out, "; %llu entries of evidence", (unsigned long long)facts->entries);
     }
 }
 
-/* A POST to /v1/fences. It works as it stands, from the directory the server was started in; the
- * path and the body follow. */
+/* A POST to /v1/fences, ready to paste, from the directory where the server was started; the path
+ * and the body follow. */
 static void put_curl(struct buf *out, const struct serve *serve)
 {
     const struct config *config = serve->config;
@@ -130,8 +130,8 @@ static void put_curl(struct buf *out, const struct serve *serve)
     buf_str(out, "/v1/fences");
 }
 
-/* Every start has a key of its own, so that the first of the pastes is granted. The lease is longer
- * than anybody reads between two of them. */
+/* Every start has its own key, so that the first command pasted is granted. The lease is longer
+ * than a reader takes between two of them. */
 static void put_begin(struct buf *out, const struct serve *serve)
 {
     put_curl(out, serve);
@@ -141,8 +141,8 @@ static void put_begin(struct buf *out, const struct serve *serve)
         (unsigned long long)server_facts(serve->server)->operations + 1);
 }
 
-/* The three pastes of a first minute, for sh, bash and zsh. The first keeps the grant in a variable
- * for the second; pasted again, it does not lose it. */
+/* Three commands to paste in the first minute, for sh, bash and zsh. The first keeps the grant in a
+ * variable for the second; pasting it again does not lose the grant. */
 static void put_pastes(struct buf *out, const struct serve *serve)
 {
     buf_str(out, "paste these lines, one after another, into a second terminal: begin, seal, and "
@@ -176,7 +176,7 @@ static void put_writes(struct buf *out, const struct serve *serve)
     }
 }
 
-/* For a person, or on a new store; a service that starts again needs no lesson. */
+/* For a person, or on a new store; a service that restarts does not need this. */
 static void put_first_steps(struct buf *out, const struct serve *serve)
 {
     if (isatty(STDOUT_FILENO) != 1 && server_facts(serve->server)->operations > 0) {

@@ -18,7 +18,7 @@ _Static_assert(
     (int)CONFIG_LEVEL_DEBUG == (int)LOG_DEBUG && (int)CONFIG_LEVEL_ERROR == (int)LOG_ERROR,
     "levels have the same numbers in the file and in the log");
 
-/* Leave it empty unless a file with this name is what standard error writes to. */
+/* Leave it empty unless standard error writes to a file with this name. */
 static void note_path(struct serve_log *self)
 {
     struct stat opened;

@@ -1,7 +1,7 @@
 /*
- * serve_log: where `once serve` and `once gateway` log, which is standard error.
+ * serve_log: the log of `once serve` and `once gateway`, on standard error.
  *
- * Threads: the main one; what is logged may come from any.
+ * Threads: the main thread; any thread may log.
  */
 #ifndef ONCE_CLI_SERVE_LOG_H
 #define ONCE_CLI_SERVE_LOG_H
@@ -13,10 +13,10 @@
 
 struct serve_log {
     struct log *log;
-    char path[PATH_MAX]; /* of the file that standard error was at the start; empty: no file */
+    char path[PATH_MAX]; /* of the file that standard error was at the start; empty: not a file */
 };
 
-/* The log as the configuration wants it. */
+/* Open the log as configured. */
 enum status serve_log_open(
     struct serve_log *self, const struct config *config, struct err *err) MUST_CHECK;
 /* self may be zeroed. */

@@ -1,4 +1,4 @@
-/* What a configuration comes to for connectors, effects, commands and sources: on paper. */
+/* Prints what a configuration means for connectors, effects, commands and sources. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 #include "cli/out.h"
 #include "cli/serve_config.h"
 
-/* ---- what a reader has to know -------------------------------------------------------------- */
+/* ---- facts ---------------------------------------------------------------------------------- */
 
-/* About one item. One sentence; NULL: there is nothing to say. */
+/* A fact about one item, in one sentence; NULL: none. */
 typedef const char *(*fact_of)(const void *item);
 
 static const char *connector_on_500(const void *item)
@@ -213,7 +213,7 @@ static const struct work_section sections[SECTIONS] = {
         text_source, json_source},
 };
 
-/* What a configuration has of a section. */
+/* The items of a section in a configuration. */
 struct items {
     const struct work_section *section;
     const char *first;
@@ -303,7 +303,7 @@ void serve_work_lines(struct buf *out, const struct config *config)
 
 /* ---- facts of many -------------------------------------------------------------------------- */
 
-/* Of the first `count` items, those that have this fact. */
+/* How many of the first `count` items have this fact. */
 static size_t count_same(
     const struct serve_facts *facts, size_t which, const char *text, size_t count)
 {

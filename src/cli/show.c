@@ -1,4 +1,4 @@
-/* once show: what is remembered of one operation. */
+/* once show: prints the record of one operation. */
 #include "cli/backend.h"
 #include "cli/capture.h"
 #include "cli/work.h"
@@ -51,7 +51,7 @@ static void print_recording(const struct operation *operation, const struct reco
     }
 }
 
-/* The fields of an answer of HTTP, which duplicates get with it. */
+/* The fields of an HTTP answer, which duplicates get with it. */
 static void print_fields(struct cli *cli, struct slice meta)
 {
     const struct json_value *root = NULL;
@@ -72,7 +72,7 @@ static void print_fields(struct cli *cli, struct slice meta)
     }
 }
 
-/* What a gateway or somebody else's program sealed. */
+/* An outcome sealed by a gateway or any other program. */
 static void print_sealed(struct cli *cli, const struct operation_outcome *outcome)
 {
     bool is_http = fields_is_ours(outcome->meta);

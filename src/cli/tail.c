@@ -8,19 +8,19 @@
 #include "lib/inspect.h"
 
 enum {
-    FOLLOW_MS = 300,       /* between two reads when something happens; doubled up to … */
-    FOLLOW_MS_MAX = 2400,  /* … when nothing does: a server records each read */
+    FOLLOW_MS = 300,       /* between two reads while entries arrive; doubled up to … */
+    FOLLOW_MS_MAX = 2400,  /* … while none do: a server records each read */
     LOOK_BACK_FIRST = 256, /* entries from a server's end that are read first */
     ENTRY_ARENA_BYTES_MAX = 4 << 20,
-    NOTE_BACK_FIRST = 1024, /* entries from the end that are looked at first for a note */
+    NOTE_BACK_FIRST = 1024, /* entries from the end that are searched first for a note */
 };
 
 struct tail_options {
     struct cli *cli;
     const char *operation_id;
-    char last[EVIDENCE_CURSOR_BYTES]; /* of the last entry printed, or passed over */
+    char last[EVIDENCE_CURSOR_BYTES]; /* of the last entry printed or skipped */
     uint64_t seen;                    /* entries that would be printed */
-    uint64_t left;                    /* to be printed before it stops; 0: all there are */
+    uint64_t left;                    /* to be printed before it stops; 0: all */
     uint64_t printed;                 /* in this read */
     struct arena arena;
 };
@@ -79,7 +79,7 @@ static int print(void *context, const struct once_entry *entry)
 {
     struct tail_options *tail = context;
     (void)snprintf(tail->last, sizeof tail->last, "%s", entry->cursor);
-    if (tail->seen > 0) { /* older than those asked for */
+    if (tail->seen > 0) { /* older than the requested ones */
         tail->seen--;
         return 0;
     }
@@ -88,7 +88,7 @@ static int print(void *context, const struct once_entry *entry)
     return out_broken() || tail->printed == tail->left ? 1 : 0;
 }
 
-/* The entries after the last one, except the first `seen` of them. */
+/* Print the entries after the last one, except the first `seen` of them. */
 static int print_new(struct tail_options *tail, struct backend *backend)
 {
     tail->printed = 0;
@@ -96,7 +96,7 @@ static int print_new(struct tail_options *tail, struct backend *backend)
     return code != CLI_OK ? code : out_finish_listing();
 }
 
-/* Counts from further and further back until there are enough, or all. */
+/* Count from further and further back until there are enough entries, or all. */
 static int print_last(struct tail_options *tail, struct backend *backend)
 {
     uint64_t lines = cli_count(tail->cli, "lines");
@@ -113,7 +113,7 @@ static int print_last(struct tail_options *tail, struct backend *backend)
     if (code != CLI_OK) {
         return code;
     }
-    /* With nothing to print it is still gone through, so that --follow knows where it is. */
+    /* Even with nothing to print, all entries are read, so that --follow knows where to start. */
     tail->left = lines;
     tail->seen = tail->seen > lines ? tail->seen - lines : 0;
     return print_new(tail, backend);
@@ -132,7 +132,7 @@ static int follow(struct tail_options *tail, struct backend *backend)
             code = print_new(tail, backend);
         }
         if (code != CLI_OK || out_broken()) {
-            return code; /* also when nobody reads it any more */
+            return code; /* also if nobody reads the output any more */
         }
         bool waits = backend->remote != NULL && tail->printed == 0 && pause_ms < FOLLOW_MS_MAX;
         pause_ms = tail->printed > 0 ? FOLLOW_MS : waits ? 2 * pause_ms : pause_ms;
@@ -174,7 +174,7 @@ static int tail_checkpoint(struct cli *cli)
     return code;
 }
 
-/* The record that --operation means. A whole id needs no search, and so no server. */
+/* The record that --operation names. A whole id needs no search, and so no server. */
 static int name_record(struct tail_options *tail, struct backend *backend)
 {
     const char *typed = tail->operation_id;

@@ -1,4 +1,4 @@
-/* once token: make a bearer token, or hash one. Only the hash goes into the configuration. */
+/* once token: makes a bearer token, or hashes one. Only the hash goes into the configuration. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,14 +13,14 @@
 #include "config/config.h"
 
 enum {
-    SECRET_BYTES = 32,           /* 256 bits: nobody guesses one */
+    SECRET_BYTES = 32,           /* 256 bits: impossible to guess */
     SECRET_CHARS = 43,           /* of these in base64url without padding */
-    PREFIX_CHARS = 5,            /* "once_": so that scanners find one that leaked */
+    PREFIX_CHARS = 5,            /* "once_": so that scanners find a leaked token */
     TOKEN_STDIN_BYTES_MAX = 512, /* of one on standard input */
     LINE_BYTES_MAX = 4096,
 };
 
-/* The line for the configuration. JSON's strings are YAML's too. */
+/* The line for the configuration. JSON strings are also YAML strings. */
 static void put_line(struct buf *out, struct cli *cli, const char *hex)
 {
     static const char *const names[] = {"execute", "confirm", "operate", "audit"};
@@ -83,7 +83,7 @@ static void hash_token(struct slice token, char ret_hex[DIGEST_HEX_BYTES])
     digest_put_hex(ret_hex, &digest);
 }
 
-/* What a token is for has to be what the configuration takes. */
+/* The token's tenant, rights and name must be valid in a configuration. */
 static int check_new(struct cli *cli)
 {
     struct slice tenant = slice_str(cli_text(cli, "tenant"));
@@ -145,7 +145,7 @@ static int token_hash(struct cli *cli)
         return code;
     }
     while (text.len > 0 && (text.data[text.len - 1] == '\n' || text.data[text.len - 1] == '\r')) {
-        text.len--; /* echo's, not the token's */
+        text.len--; /* added by echo, not part of the token */
     }
     for (size_t i = 0; i < text.len; i++) {
         if (text.data[i] <= ' ' || text.data[i] > '~') {

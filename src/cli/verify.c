@@ -1,4 +1,4 @@
-/* once verify: check that the journal is whole. */
+/* once verify: checks that the journal is intact. */
 #include "evidence/verify.h"
 
 #include "base/text.h"
@@ -107,7 +107,7 @@ static void print_damage(const struct verify_damage *damage)
     out_text("\n");
 }
 
-/* What was checked of a journal. */
+/* Print what was checked of a journal. */
 static void print_journal(const struct verify_result *result, double seconds)
 {
     char size[32];
@@ -132,7 +132,7 @@ static void print_journal(const struct verify_result *result, double seconds)
         text_put_size(rate, (uint64_t)((double)result->bytes / seconds)));
 }
 
-/* The same of a store that several processes share. */
+/* The same for a store that several processes share. */
 static void print_shared(const struct verify_result *result, double seconds)
 {
     if (result->damage_count == 0) {

@@ -9,8 +9,8 @@
 #include "evidence/entry.h"
 
 enum {
-    PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of answer_bytes_max, read and canonical */
-    DAMAGES_MAX = 100,                /* kept to be shown; all are counted */
+    PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of answer_bytes_max, as tree and canonical form */
+    DAMAGES_MAX = 100,                /* kept for display; all are counted */
 };
 
 static const char *const not_checked[] = {
@@ -31,19 +31,19 @@ struct damage {
 struct audit {
     struct cli *cli;
     struct remote *remote;
-    struct arena arena; /* for the page at hand */
+    struct arena arena; /* for the current page */
 
-    struct remote_head head; /* as the server said before the first page */
-    bool head_seen;          /* an entry showed what the hash of the head is … */
+    struct remote_head head; /* as the server reported before the first page */
+    bool head_seen;          /* an entry showed the hash of the head … */
     bool head_wrong;         /* … and it differs */
 
-    uint64_t entries; /* whose hash was computed again */
-    uint64_t links;   /* neighbours that are chained */
-    uint64_t gaps;    /* places where others' entries are */
+    uint64_t entries; /* entries whose hash was recomputed */
+    uint64_t links;   /* adjacent entries that are chained */
+    uint64_t gaps;    /* places with entries of other tenants */
     uint64_t first_seq;
     uint64_t last_seq; /* 0: no entry yet */
     int64_t last_ms;
-    struct digest last_hash; /* computed, not believed */
+    struct digest last_hash; /* computed, not taken from the server */
 
     uint64_t damage_count;
     struct damage damages[DAMAGES_MAX];
@@ -66,7 +66,7 @@ static void add_damage(struct audit *audit, const struct remote_entry *entry, co
 
 /* ---- checking ---------------------------------------------------------------------------- */
 
-/* The head is known from its entry, or from the one after it. */
+/* The head's hash is known from its entry, or from the entry after it. */
 static void compare_head(
     struct audit *audit, const struct remote_entry *entry, const struct digest *hash)
 {
@@ -137,7 +137,7 @@ static int check_page(struct audit *audit, const struct json_value *list)
     return CLI_OK;
 }
 
-/* Up to the head as it was, and not what our own reading adds. */
+/* Up to the head at the start, without the entries that our own reads add. */
 static int fetch_entries(struct audit *audit)
 {
     char cursor[CURSOR_BYTES_MAX] = "";
@@ -151,7 +151,7 @@ static int fetch_entries(struct audit *audit)
     return code;
 }
 
-/* ---- telling ----------------------------------------------------------------------------- */
+/* ---- reporting --------------------------------------------------------------------------- */
 
 static size_t damages_kept(const struct audit *audit)
 {

@@ -1,10 +1,10 @@
 /*
- * verify_remote: what can be checked of a server's evidence from outside.
+ * verify_remote: checks a server's evidence from outside.
  *
- * A tenant sees its own entries; those of others are between them. So what can be checked is that
- * each entry has the hash that is said of it, that entries which follow each other are chained,
- * that their numbers and times never go back, and that the head which the server names is the
- * chain's. What cannot: that no entry is missing, signatures, bodies, decisions. Both are printed.
+ * A tenant sees only its own entries; those of others lie between them. It can be checked that each
+ * entry has its stated hash, that adjacent entries are chained, that numbers and times never go
+ * back, and that the head that the server names is the chain's. It cannot be checked that no entry
+ * is missing, nor signatures, bodies and decisions. Both lists are printed.
  */
 #ifndef ONCE_CLI_VERIFY_REMOTE_H
 #define ONCE_CLI_VERIFY_REMOTE_H
@@ -12,7 +12,7 @@
 #include "cli/cli.h"
 #include "cli/remote.h"
 
-/* The exit code. */
+/* Returns the exit code. */
 int verify_remote(struct cli *cli, struct remote *remote) MUST_CHECK;
 
 #endif

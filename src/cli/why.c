@@ -1,4 +1,4 @@
-/* once why: how an operation came to where it is, in words. */
+/* once why: explains in words how an operation reached its status. */
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/backend.h"
@@ -9,11 +9,11 @@ enum { ENTRY_ARENA_BYTES_MAX = 4 << 20 }; /* an entry is far below a megabyte */
 struct story {
     struct cli *cli;
     struct jsonw *json; /* NULL: in words */
-    struct arena arena; /* for the entry at hand */
+    struct arena arena; /* for the current entry */
     size_t count;
 };
 
-/* What is done about a status. */
+/* What to do about a status. */
 static const char *advice(enum once_status status)
 {
     switch (status) {
@@ -31,7 +31,7 @@ static const char *advice(enum once_status status)
     return "";
 }
 
-/* A note: nothing was decided, but it belongs to the story. */
+/* A note: nothing was decided, but it is part of the history. */
 static void tell_note(const struct once_entry *entry, const struct entry_words *words)
 {
     char time[TEXT_TIME_BYTES];
@@ -166,7 +166,8 @@ static int tell_story(
     return code;
 }
 
-/* Of what Once performs itself: every decision, without an operation's document before it. */
+/* For records that Once executes itself: every decision, without an operation's document before
+ * it. */
 static int tell_entries(struct story *story, struct backend *backend, const char *id)
 {
     struct buf bytes;

@@ -1,4 +1,5 @@
-/* Commands and effects on paper; once confirm and once deny; once retry, cancel, compensate. */
+/* Prints commands, effects and deliveries; once confirm and once deny; once retry, cancel,
+ * compensate. */
 #include "cli/work.h"
 
 #include <stdio.h>
@@ -68,10 +69,10 @@ struct pages {
     struct remote *remote;
     const struct work_kind *kind;
     struct arena *arena; /* for a page, until the caller clears it */
-    bool is_filtered;    /* by --status and --key, which other commands have for other things */
+    bool is_filtered; /* by --status and --key, which have a different meaning in other commands */
     bool is_over;
     char after[CURSOR_BYTES_MAX]; /* empty: from the start */
-    struct slice text;            /* of the page at hand */
+    struct slice text;            /* of the current page */
     const struct json_value *list;
 };
 
@@ -119,7 +120,7 @@ static int next_page(struct pages *pages)
     return CLI_OK;
 }
 
-/* Uncertain is no status of an effect, and still what a person looks for. */
+/* "uncertain" is not a status of an effect, but it is what an operator looks for. */
 static struct slice shown_status(const struct json_value *item)
 {
     return json_is(json_find(item, SLICE_LIT("uncertain")), JSON_TRUE)
@@ -156,7 +157,7 @@ int work_name(struct cli *cli, struct remote *remote, const struct work_kind *ki
         return no_server();
     }
     if (!found_is_prefix(kind->prefix, typed)) {
-        return CLI_OK; /* whoever takes ids says whether it is one */
+        return CLI_OK; /* the function that gets the id checks it */
     }
     arena_init(&arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
     while (code == CLI_OK && !pages.is_over) {
@@ -176,7 +177,7 @@ int work_name(struct cli *cli, struct remote *remote, const struct work_kind *ki
     return code;
 }
 
-/* The server, and the id that was meant. After a failure there is nothing to free. */
+/* The server, and the full id. After a failure there is nothing to free. */
 static int open_named(struct cli *cli, const struct work_kind *kind, const char *typed,
     struct remote **ret_remote, const char **ret_id)
 {
@@ -191,7 +192,7 @@ static int open_named(struct cli *cli, const struct work_kind *kind, const char 
 
 /* ---- one --------------------------------------------------------------------------------- */
 
-/* A member as a line: strings as they are, the rest as JSON. */
+/* Print a member as a line: strings unquoted, the rest as JSON. */
 static void print_member(struct slice text, const struct json_member *member)
 {
     out_text("%-20.*s ", SLICE_ARGS(json_text(&member->name)));
@@ -219,7 +220,7 @@ static void print_story(const struct json_value *entries)
     }
 }
 
-/* Who may not read evidence sees the document alone. */
+/* A caller that may not read evidence sees only the document. */
 static void tell_story(struct cli *cli, struct remote *remote, const char *id)
 {
     struct remote_answer answer;
@@ -260,7 +261,7 @@ int work_show(struct cli *cli, const struct work_kind *kind, const char *typed)
 /* ---- many -------------------------------------------------------------------------------- */
 
 struct work_item {
-    struct slice updated_at; /* RFC 3339, so that texts are in the order of times */
+    struct slice updated_at; /* RFC 3339, so that texts sort by time */
     struct slice json;
     const struct json_value *root;
 };
@@ -281,7 +282,7 @@ static void print_item(const struct cli *cli, const struct work_kind *kind,
         out_bytes(item->json);
         return;
     }
-    struct slice id = cli_member(item->root, slice_str(kind->id)); /* an effect's may be anything */
+    struct slice id = cli_member(item->root, slice_str(kind->id)); /* an effect's may be any text */
     out_safe(id);
     out_text("%*s  %-22.*s  ", id.len < ID_COLUMNS ? (int)(ID_COLUMNS - id.len) : 0, "",
         SLICE_ARGS(shown_status(item->root)));
@@ -323,7 +324,7 @@ int work_list(struct cli *cli, const struct work_kind *kind)
 
 /* ---- confirm and deny ---------------------------------------------------------------------- */
 
-/* The confirmation token: of the option or its variable, else a line of standard input. */
+/* The confirmation token: from the option or its variable, else a line of standard input. */
 static int read_token(struct cli *cli, struct slice *ret_token)
 {
     const char *given = cli_text(cli, "confirmation");
@@ -386,7 +387,7 @@ static int answer_command(struct cli *cli, const char *verb)
 
 /* ---- effects ------------------------------------------------------------------------------- */
 
-/* POST /v1/effects/{id}/{verb}, and print what became of it. */
+/* POST /v1/effects/{id}/{verb}, and print the result. */
 static int act(struct cli *cli, const char *typed, const char *verb, const struct buf *body)
 {
     const char *id = NULL;
@@ -483,7 +484,7 @@ int cmd_deny(struct cli *cli)
     return answer_command(cli, "deny");
 }
 
-/* ---- what a person decides about a delivery ------------------------------------------------ */
+/* ---- an operator's decisions about a delivery ---------------------------------------------- */
 
 int work_decide(struct cli *cli, const char *typed, const char *verb)
 {

@@ -1,4 +1,4 @@
-/* One argument of a command against its declaration: its type, its form, its bounds. */
+/* Checks one argument of a command against its declaration: its type, its form, its bounds. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static struct slice trim(struct slice text)
     return text;
 }
 
-/* Letters of ASCII; all others stay as they are, because their case depends on the language. */
+/* ASCII letters only; all others are unchanged, because their case depends on the language. */
 static void change_case(char *text, size_t len, bool to_upper)
 {
     char from = to_upper ? 'a' : 'A';
@@ -35,7 +35,7 @@ static void change_case(char *text, size_t len, bool to_upper)
     }
 }
 
-/* "+49 (0) 30-1234" has a digit too many: only what separates is left out, never a digit. */
+/* Only separators are left out, never a digit: "+49 (0) 30-1234" has one digit too many. */
 static bool put_e164(struct slice text, char *to, size_t *ret_len)
 {
     size_t len = 0;
@@ -64,7 +64,7 @@ static bool put_e164(struct slice text, char *to, size_t *ret_len)
     return true;
 }
 
-/* In place where nothing changes the length; text is the arena's. */
+/* In place where the length stays the same; text is in the arena. */
 static enum status normalise(
     const char *how, char *text, size_t *len, const char *name, struct err *err)
 {
@@ -91,7 +91,7 @@ static enum status take_string(const struct config_arg *arg, const struct json_v
     if (arg->normalise_count == 0) {
         return OK;
     }
-    char *text = arena_alloc(arena, len + 2); /* "00…" may become "+…", never more */
+    char *text = arena_alloc(arena, len + 2); /* "00…" may become "+…", and never anything longer */
     if (text == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
@@ -131,7 +131,8 @@ static const char *type_words(unsigned type)
     return words[type];
 }
 
-/* Of a number; of a string its characters. False: it is too long to be one. */
+/* The value of a number, or the length of a string in characters. False: it is too long for a
+ * number. */
 static bool measure(const struct json_value *value, double *ret_size)
 {
     char text[NUMBER_BYTES_MAX];

@@ -5,18 +5,18 @@
  *     submit.c    POST /v1/commands: from the envelope to the answer
  *     confirm.c   POST …/confirm and …/deny
  *     execute.c   the handler: what is sent, and what its answer means (a kind of dispatch.h)
- *     recover.c   POST …/recover and …/resolve: what a person decides
+ *     recover.c   POST …/recover and …/resolve: an operator's decisions
  *     read.c      GET /v1/commands, …/{command_id}, /v1/registry
- *     door.c      loading, reloading, and confirmations that nobody gave
+ *     door.c      loading, reloading, and expiry of confirmations
  *
  * Promises:  C1  one execution for each key in its window, however often it is delivered (P1). The
- *                grant is durable before the handler is called (P6), the outcome before anybody
- *                hears of it (P2).
+ *            grant is durable before the handler is called (P6), the outcome before it is answered
+ *            (P2).
  *            C2  a confirmation token starts its command once: it is compared in constant time, and
  *                the start consumes it in its own commit. Only its hash is kept.
  *            C3  every refused token gets the same answer, whatever is wrong with it.
- *            C4  what the registry redacts is in no document, prompt, entry or log line.
- * Threads:   routes on the server's loops; the others as they say.
+ *            C4  a value that the registry redacts is in no document, prompt, entry or log line.
+ * Threads:   the routes run on the server's loops; the other functions as stated.
  */
 #ifndef ONCE_COMMAND_COMMAND_H
 #define ONCE_COMMAND_COMMAND_H
@@ -36,28 +36,28 @@ struct commands_options {
     struct config *config;     /* held */
 };
 
-/* E_INVALID, E_UNAVAILABLE: a handler's URL or CA file is wrong. E_NOMEM. */
+/* E_INVALID, E_UNAVAILABLE: a handler's URL or CA file is invalid. E_NOMEM. */
 enum status commands_new(const struct commands_options *options, struct commands **ret_commands,
     struct err *err) MUST_CHECK;
-/* After the server is gone. NULL is fine. */
+/* Call it after the server has been freed. NULL is fine. */
 void commands_free(struct commands *commands);
 
 /* For the API: its state is the commands. */
 struct api_routes commands_routes(struct commands *commands);
 
-/* Make a different registry ready; commands_reload_end must follow. */
+/* Prepare a different registry; commands_reload_end must follow. */
 enum status commands_reload_prepare(struct commands *commands, struct config *config,
     struct registry **ret_registry, struct err *err) MUST_CHECK;
-/* Use it for what begins from now on, or drop it. */
+/* Use it for requests that begin from now on, or drop it. */
 void commands_reload_end(struct commands *commands, struct registry *registry, bool is_used);
 
-/* An effect of a command is settled or given up: see now whether the command is at its end, and not
- * at its next due. Any thread. */
+/* An effect of a command is settled or given up: check now whether the command can end, not at its
+ * next due. Any thread. */
 void commands_effect_settled(struct commands *commands, const struct record *effect);
 
-/* Expire no further confirmation: the server is about to end. */
+/* Stop expiring confirmations: the server is about to end. */
 void commands_cut(struct commands *commands);
-/* Nothing of it is with the engine. */
+/* No call of the door is in the engine. */
 bool commands_is_idle(const struct commands *commands);
 
 #endif

@@ -2,14 +2,14 @@
  * POST /v1/commands/{command_id}/confirm and …/deny.
  *
  *   confirm   the record is read, the token compared, and the command woken: started in the commit
- *             that consumes the token (C2). Whoever comes second finds it started.
+ *             that consumes the token (C2). A second caller finds it started.
  *   deny      the same, to rejected: a fresh submission starts over.
  *
  * Between the read and the wake the command may have been denied and submitted again, with a new
- * token: the wake names the version that was read, and is refused when it is not that any more.
+ * token: the wake names the version that was read, and is refused if the version has changed.
  *
- * C3: whatever is wrong (the token, the command, its tenant or actor, that it was used or expired,
- * the credential of a step-up), the answer is the same, after the same work where that is possible.
+ * C3: whatever is wrong (the token, the command, its tenant or actor, a used or expired token, the
+ * credential of a step-up), the answer is the same, and so is the work where possible.
  */
 #include <openssl/crypto.h>
 
@@ -22,10 +22,10 @@
 #include "engine/request_builder.h"
 #include "http/fields.h"
 
-/* Wrong tokens of one command: a person mistypes, a program guesses. */
+/* Wrong tokens for one command: a person mistypes, a program guesses. */
 static const struct flood_rate guesses = {.per_second = 1, .burst = 10};
 
-/* What a confirmation says. */
+/* The body of a confirmation. */
 struct answered_by {
     struct slice token;
     struct slice actor_id;
@@ -38,12 +38,12 @@ static const struct member members[] = {
     {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct answered_by, reason)},
 };
 
-/* One confirmation on its way. */
+/* One confirmation in progress. */
 struct confirming {
     struct execution execution; /* first */
     struct query query;
     struct answered_by shown;
-    struct record_key guess; /* what wrong tokens are counted under */
+    struct record_key guess; /* wrong tokens are counted under this key */
     bool denies;
 };
 
@@ -87,7 +87,8 @@ static bool same_secret(const struct digest *a, const struct digest *b)
     return CRYPTO_memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }
 
-/* A step-up is confirmed by somebody else than who submitted it, and who has the right to. */
+/* A step-up must be confirmed by a different caller than the submitter, and one with the right to
+ * confirm. */
 static bool is_stepped_up(const struct api_request *request, const struct detail *detail)
 {
     struct digest own;
@@ -97,7 +98,7 @@ static bool is_stepped_up(const struct api_request *request, const struct detail
            !same_secret(&own, &detail->submitter);
 }
 
-/* Every condition is looked at, so that how long it takes says nothing. */
+/* Every condition is evaluated, so that the time taken reveals nothing. */
 static bool is_valid(
     const struct confirming *confirming, const struct record *record, const struct detail *detail)
 {
@@ -110,7 +111,8 @@ static bool is_valid(
             &record->key, actor, confirming->shown.token, request->exchange->arena, &hash) != OK) {
         return false;
     }
-    /* A denial starts nothing: whoever may confirm or operate needs no token for it (run). */
+    /* A denial starts nothing, so a caller that may confirm or operate needs no token for it
+     * (run). */
     bool is_free = confirming->denies && confirming->shown.token.len == 0;
     bool is_token = same_secret(&hash, &detail->token) || is_free;
     bool is_asked = !same_secret(&none, &detail->token);
@@ -151,7 +153,7 @@ static void on_woken(struct execution *execution)
         return;
     }
     if (engine->decision.kind != DECISION_CLAIMED) {
-        refuse(confirming); /* somebody was faster, or it is over */
+        refuse(confirming); /* a different caller was faster, or it is over */
         return;
     }
     const struct record_key *key = &engine->decision.next.key;
@@ -161,7 +163,7 @@ static void on_woken(struct execution *execution)
     struct buf plain;
     buf_init(&plain, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
     if (vault_open(execution->commands->vault, &name, engine->first_body, &plain, &err) != OK) {
-        /* It is granted and cannot be sent: it is given back to the dispatcher, which says why. */
+        /* It is granted but cannot be sent: the dispatcher gets it back and reports the reason. */
         execution->body = SLICE_EMPTY;
     } else {
         execution->body = buf_view(&plain);
@@ -273,7 +275,7 @@ static void read_record(struct confirming *confirming)
     }
 }
 
-/* True: too many wrong ones of late. */
+/* True: too many wrong tokens recently. */
 static bool is_flooded(struct confirming *confirming)
 {
     struct execution *execution = &confirming->execution;

@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "canon/jsonw.h"
 
-enum { PROBE_BYTES_MAX = 64 << 20 }; /* before what is too long is left out */
+enum { PROBE_BYTES_MAX = 64 << 20 }; /* limit while it is measured, before parts are left out */
 
 static void put_some(struct jsonw *json, const char *name, struct slice text)
 {

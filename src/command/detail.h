@@ -1,7 +1,7 @@
 /*
  * detail: what only commands keep in their records (record.detail): a JSON object of at most
- * LIMIT_DETAIL_BYTES_MAX. It is in the evidence too, so nothing of it is secret: values are
- * redacted, and of a confirmation token only the hash is there.
+ * LIMIT_DETAIL_BYTES_MAX. It is also in the evidence, so it contains no secret: values are
+ * redacted, and only the hash of a confirmation token is kept.
  *
  * Ownership: detail_read points into the bytes and into the arena.
  */
@@ -21,26 +21,26 @@ struct detail {
     struct slice target; /* JSON, redacted; empty: too long to keep */
     struct slice args;   /* likewise */
     bool is_key_given;
-    bool is_read; /* I0: it is not deduplicated */
+    bool is_read; /* I0: not deduplicated */
     /* The confirmation. */
     bool is_confirmed_by_step_up;
-    struct digest token;     /* hash of what has to be shown; zero: none is asked for */
+    struct digest token;     /* hash of the token to be shown; zero: none is required */
     struct digest submitter; /* keyed hash of the submitter's credential; zero: it has none */
     int64_t confirmed_ms;    /* 0: not yet */
     struct slice confirmed_by;
     /* Effects that the handler returned. */
     uint64_t required;         /* not acknowledged yet, and waited for */
     uint64_t effects;          /* in all */
-    uint64_t async;            /* of them: nobody waits for these */
+    uint64_t async;            /* of them: not waited for */
     struct slice waits_for;    /* JSON: [["payment.capture","<key>"],…]; empty: for none */
-    struct slice kept_outcome; /* sealed, base64url: the handler's answer until the command ends */
+    struct slice kept_outcome; /* sealed, base64url: the handler's answer, until the command ends */
     int64_t kept_code;         /* its status */
 };
 
-/* Append it. What is too long (arguments, then the target) is left out. E_INVALID: names alone are
- * too long. E_NOMEM. */
+/* Append it. If it is too long, the arguments are left out, then the target. E_INVALID: the names
+ * alone are too long. E_NOMEM. */
 enum status detail_put(const struct detail *detail, struct buf *out) MUST_CHECK;
-/* E_CORRUPT: it is not one of ours. E_NOMEM. */
+/* E_CORRUPT: it is not a command's detail. E_NOMEM. */
 enum status detail_read(
     struct slice bytes, struct arena *arena, struct detail *ret_detail) MUST_CHECK;
 

@@ -47,7 +47,7 @@ static void put_intent(struct jsonw *json, const struct detail *detail)
     }
 }
 
-/* One step of the lifecycle that was reached, and when. */
+/* A step of the lifecycle, and when it was reached. */
 static void put_step(struct jsonw *json, const char *state, int64_t ms)
 {
     jsonw_open(json, NULL, '{');
@@ -103,7 +103,7 @@ static void put_confirmation(
     jsonw_close(json, '}');
 }
 
-/* The sentence for the user, which the handler gave: the same on every replay (IDS-11). */
+/* The handler's sentence for the user: the same on every replay (IDS-11). */
 static void put_summary(struct jsonw *json, struct slice body, const struct mem *mem)
 {
     struct arena arena;

@@ -1,7 +1,7 @@
 /*
  * document: the one document of a command, as submissions, GET, lists and the command line show it
- * (DESIGN section 10; IDS-6). Values are redacted by the registry's paths. A confirmation token is
- * only in the answer to the submission that made the command wait.
+ * (DESIGN section 10; IDS-6). Values are redacted by the registry's paths. A confirmation token
+ * appears only in the answer to the submission that made the command wait.
  */
 #ifndef ONCE_COMMAND_DOCUMENT_H
 #define ONCE_COMMAND_DOCUMENT_H
@@ -12,20 +12,21 @@
 
 struct command_document {
     const struct record *record;
-    struct slice outcome_body; /* when it is retained */
-    bool has_outcome;          /* outcome_body is of it */
-    const char *decision;      /* to a submission; NULL: it is none */
-    /* Of a command that waits for its confirmation, to whom they are meant for alone. */
-    const char *token;   /* NULL or empty: not given away */
+    struct slice outcome_body; /* if it is retained */
+    bool has_outcome;          /* outcome_body is set */
+    const char *decision;      /* of a submission; NULL: not a submission */
+    /* Of a command that waits for its confirmation, only for the caller they are meant for. */
+    const char *token;   /* NULL or empty: not shown */
     struct slice prompt; /* empty: absent */
 };
 
-/* The word for what it is: "awaiting_confirmation", "executed", … */
+/* The name of its status: "awaiting_confirmation", "executed", … */
 const char *document_status(const struct record *record, const struct detail *detail);
-/* "cmd_…", or the id that was given. In text, which is the caller's, or in the detail. */
+/* "cmd_…", or the id that the caller gave. Points into text, the caller's buffer, or into the
+ * detail. */
 struct slice document_id(
     const struct record *record, const struct detail *detail, char text[KIND_ID_TEXT_BYTES]);
-/* Members of an object. */
+/* Write the members of an object. */
 void document_put(
     struct jsonw *json, const struct command_document *document, const struct detail *detail);
 

@@ -1,4 +1,4 @@
-/* The door's own life: its registry, reloads, and confirmations that nobody gave in time. */
+/* The door's own life: its registry, reloads, and expired confirmations. */
 #include <string.h>
 
 #include "base/check.h"
@@ -17,7 +17,7 @@ void registry_drop(struct registry *registry)
     }
 }
 
-/* The dispatcher needs the plan no more. */
+/* The dispatcher no longer needs the plan. */
 static void release_plan(struct dispatch_plan *plan)
 {
     registry_drop((struct registry *)(void *)plan);
@@ -67,7 +67,7 @@ static enum status registry_new(struct commands *commands, struct config *config
     registry->mem = mem;
     registry->commands = commands;
     registry->config = config_hold(config);
-    atomic_init(&registry->holders, 2); /* ours, and the dispatcher's */
+    atomic_init(&registry->holders, 2); /* the door's, and the dispatcher's */
     registry->targets = mem_zalloc(mem, config->command_count + 1, sizeof *registry->targets);
     enum status status = registry->targets == NULL ? E_NOMEM : OK;
     for (size_t i = 0; status == OK && i < config->command_count; i++) {
@@ -137,7 +137,7 @@ void commands_reload_end(struct commands *commands, struct registry *registry, b
     registry_drop(before);
 }
 
-/* ---- confirmations that nobody gave ------------------------------------------------------- */
+/* ---- expired confirmations ---------------------------------------------------------------- */
 
 struct expiring {
     struct engine_call call; /* first */
@@ -154,8 +154,8 @@ static void on_expired(struct engine_call *call)
     atomic_fetch_sub(&commands->expiring, 1);
 }
 
-/* Rejected: no effect began, so that a fresh submission starts over. Somebody who confirms at the
- * same moment is too late (W3). */
+/* Rejected: no effect began, so a new submission starts over. A confirmation at the same moment is
+ * too late (W3). */
 static bool expire(struct commands *commands, const struct op_id *id)
 {
     struct expiring *expiring = mem_zalloc(commands->mem, 1, sizeof *expiring);
@@ -183,14 +183,14 @@ static bool on_due(void *context, const struct store_due *dues, size_t count)
 {
     struct commands *commands = context;
     if (atomic_load(&commands->is_cut) || atomic_load(&commands->expiring) > 0) {
-        return false; /* they come again */
+        return false; /* they are reported again */
     }
     int64_t now_ms = (int64_t)(clock_nanos() / 1000000);
     bool looks = now_ms - commands->looked_ms >= COMMAND_LOOK_MS;
     bool taken = true;
     unsigned looked = 0;
     for (size_t i = 0; taken && i < count; i++) {
-        /* What was granted before waits for its effects, not for a confirmation. */
+        /* A command that was granted waits for its effects, not for a confirmation. */
         if (dues[i].fence == 0) {
             taken = expire(commands, &dues[i].operation_id);
         } else if (looks && looked++ < COMMAND_LOOKS_MAX) {
@@ -198,7 +198,7 @@ static bool on_due(void *context, const struct store_due *dues, size_t count)
             commands->looked_ms = now_ms;
         }
     }
-    return true; /* what was not taken is still due, and comes again */
+    return true; /* a due that was not handled stays due and is reported again */
 }
 
 void commands_cut(struct commands *commands)

@@ -12,7 +12,7 @@
 
 enum { OUTCOME_BYTES_MAX = 32 << 20, LOOK_ARENA_BYTES_MAX = 64 << 20 };
 
-/* ---- taking them in ------------------------------------------------------------------------ */
+/* ---- accepting effects --------------------------------------------------------------------- */
 
 static bool is_allowed(const struct config_command *command, struct slice type)
 {
@@ -24,7 +24,7 @@ static bool is_allowed(const struct config_command *command, struct slice type)
     return false;
 }
 
-/* What the handler answered, without its effects: their payloads are not for documents. */
+/* The handler's answer without its effects: their payloads must not appear in documents. */
 static enum status without_effects(
     const struct json_value *root, struct mem *mem, struct slice *ret_text)
 {
@@ -49,7 +49,7 @@ static enum status without_effects(
     return OK;
 }
 
-/* The outcome until the command ends: sealed, since details are in the evidence. */
+/* Keep the outcome until the command ends: sealed, because details are in the evidence. */
 static enum status keep_outcome(const struct commands *commands, const struct record *record,
     const struct json_value *root, struct slice outcome, struct mem *mem, struct slice *ret_text,
     struct err *err)
@@ -82,7 +82,7 @@ static enum status keep_outcome(const struct commands *commands, const struct re
     return OK;
 }
 
-/* One of them, as a further call of the group. */
+/* Add one effect as a call of the group. */
 static enum status take_one(struct dispatch_call *call, const struct config_command *command,
     const struct effect_sender *sender, const struct json_value *item, struct jsonw *waits,
     struct detail *detail, struct err *err)
@@ -197,9 +197,10 @@ void command_effects_settled(struct dispatch_call *call)
     }
 }
 
-/* ---- waiting for them ---------------------------------------------------------------------- */
+/* ---- waiting for effects ------------------------------------------------------------------- */
 
-/* A command that is looked at: it is read, then each effect that it waits for; then it is woken. */
+/* A check of one command: the command is read, then each effect that it waits for; then it is
+ * woken. */
 struct look {
     struct query query; /* first */
     struct engine_call wake;
@@ -249,8 +250,8 @@ static enum status open_outcome(struct look *look, struct slice *ret_outcome)
     return status;
 }
 
-/* All required ones are acknowledged; or one of them has failed, and the registry says that the
- * command fails with it. */
+/* All required effects are acknowledged; or one has failed, and the registry says that the command
+ * fails with it. */
 static void wake(struct look *look)
 {
     struct mem mem = arena_mem(&look->arena);
@@ -305,7 +306,7 @@ static void on_effect(struct engine_call *call)
         look->next++;
         ask_next(look);
     } else {
-        look_over(look); /* still on its way, or for a person to take up: it is looked at again */
+        look_over(look); /* still in progress, or left to an operator: it is checked again later */
     }
 }
 
@@ -363,7 +364,7 @@ static void on_command(struct engine_call *call)
 bool command_effects_look(struct commands *commands, const struct op_id *id)
 {
     if (commands->vault == NULL) {
-        return true; /* without a registry nobody can read it: it waits for one */
+        return true; /* without a registry it cannot be read: it waits for one */
     }
     struct look *look = mem_zalloc(commands->mem, 1, sizeof *look);
     if (look == NULL) {

@@ -10,7 +10,7 @@
 #include "canon/jcs.h"
 #include "canon/key.h"
 
-enum { MEMBERS_EXTRA = 2 }; /* tenant_id and idempotency_key, where they are absent */
+enum { MEMBERS_EXTRA = 2 }; /* tenant_id and idempotency_key, if they are absent */
 
 enum status envelope_refuse(
     struct envelope_fault *fault, unsigned status, const char *code, const char *format, ...)
@@ -32,7 +32,7 @@ static enum status no_memory(struct envelope_fault *fault)
 
 /* ---- members ----------------------------------------------------------------------------- */
 
-/* A member that is a name where it is there: 1 to max bytes, no control characters. */
+/* An optional member that is a name: 1 to max bytes, no control characters. */
 static enum status take_name(const struct json_value *object, const char *name, size_t bytes_max,
     struct slice *ret_text, struct envelope_fault *fault)
 {
@@ -103,7 +103,7 @@ static enum status take_actors(
     return OK;
 }
 
-/* P9: whoever authenticates acts for one tenant, whatever the envelope says. */
+/* P9: an authenticated caller acts for one tenant, whatever the envelope says. */
 static enum status take_tenant(
     const struct json_value *root, const struct envelope_rules *rules, struct envelope_fault *fault)
 {
@@ -142,7 +142,7 @@ static enum status check_missing(const struct config_command *command,
     return OK;
 }
 
-/* The same object, with each value as its declaration wants it. */
+/* The same object, with each value normalised by its declaration. */
 static enum status take_args(const struct config_command *command, const struct json_value *args,
     struct arena *arena, struct json_value *ret_args, struct envelope_fault *fault)
 {
@@ -180,7 +180,7 @@ static struct json_value string_of(struct slice text)
         .type = JSON_STRING, .count = (uint32_t)text.len, .text = text.len == 0 ? "" : text.data};
 }
 
-/* Replace or add a member of an object that is being built, in canonical order. */
+/* Replace or add a member of an object under construction, in canonical order. */
 static void set_member(
     struct json_member *members, uint32_t *count, struct slice name, struct json_value value)
 {
@@ -268,7 +268,7 @@ static enum status put_marked(const struct json_value *value, const struct json_
     return OK;
 }
 
-/* What the handler gets, and what people see. */
+/* The texts for the handler, and those for people. */
 static enum status put_texts(
     struct arena *arena, struct envelope *envelope, struct envelope_fault *fault)
 {
@@ -339,7 +339,7 @@ static void put_value(struct buf *out, struct slice text, const struct json_valu
     } else if (value != NULL) {
         buf_slice(out, json_raw(text, value));
     } else {
-        buf_char(out, '?'); /* the envelope does not say */
+        buf_char(out, '?'); /* absent from the envelope */
     }
 }
 

@@ -2,9 +2,9 @@
  * The handler of a command: what is sent to it, and what its answer means (DESIGN section 10).
  *
  *   2xx                        executed; its JSON is the outcome
- *   429, 503, Once-Effect: no  nothing was done: it is called again, with backoff, so many times
+ *   429, 503, Once-Effect: no  nothing was done: it is called again, with backoff, up to a limit
  *   other 4xx                  failed, for good
- *   other 5xx, no answer       nobody knows. With takeover it is called again; else it is blocked
+ *   other 5xx, no answer       unknown. With takeover it is called again; else it is blocked
  *   not connected              nothing was sent: called again
  */
 #include <stdio.h>
@@ -19,14 +19,14 @@
 
 enum { HEAD_BYTES_MAX = 16 << 10, BACKOFF_DOUBLINGS_MAX = 20 };
 
-/* ---- where ------------------------------------------------------------------------------- */
+/* ---- the target -------------------------------------------------------------------------- */
 
 static const struct registry *registry_of(const struct dispatch_plan *plan)
 {
     return (const struct registry *)(const void *)plan;
 }
 
-/* The number of a record's command; count: there is none any more. */
+/* The index of a record's command; count: it no longer exists. */
 static size_t command_number(const struct registry *registry, const struct record *record)
 {
     struct arena arena;
@@ -92,7 +92,7 @@ static void put_field(struct buf *out, const char *name, struct slice value)
     buf_str(out, "\r\n");
 }
 
-/* The envelope as it was submitted, with the command's id. */
+/* The envelope as submitted, with the command's id. */
 static enum status put_payload(struct dispatch_call *call, const char *id)
 {
     struct buf out;
@@ -144,7 +144,7 @@ static void put_question(struct buf *out, const char *path, const struct record 
     }
 }
 
-/* They say that nothing was done. So does Once-Effect, which settle looks at first. */
+/* These statuses say that nothing was done. So does Once-Effect, which settle reads first. */
 static const struct judge_status statuses[] = {{429, JUDGE_LATER}, {503, JUDGE_LATER}};
 
 static struct judge_rules rules_of(const struct config_command *command)
@@ -199,7 +199,7 @@ static enum status compose(struct dispatch_call *call, struct err *err)
 
 /* ---- what its answer means --------------------------------------------------------------- */
 
-/* "Once-Effect: no" on any answer says that nothing was done. */
+/* "Once-Effect: no" on any answer means that nothing was done. */
 static bool says_no_effect(const struct outcall *out)
 {
     struct slice value = SLICE_EMPTY;
@@ -207,7 +207,7 @@ static bool says_no_effect(const struct outcall *out)
            http_find_single(out->answer, SLICE_LIT("Once-Effect"), &value) && slice_is(value, "no");
 }
 
-/* Full jitter: anything up to the pause, which doubles with each attempt. */
+/* Full jitter: any time up to the pause, which doubles with each attempt. */
 static int64_t pause_ms(const struct config_command *command, uint32_t attempt, uint64_t random)
 {
     unsigned doublings = attempt > 0 ? attempt - 1 : 0;
@@ -262,7 +262,7 @@ static void settle_question(
     }
 }
 
-/* Its JSON is the outcome, as it came. */
+/* The answer's JSON is the outcome, as received. */
 static void mark_outcome(struct engine_call *engine)
 {
     if (json_framed(engine->outcome_body) && text_utf8(engine->outcome_body)) {
@@ -275,7 +275,8 @@ static bool is_executed(const struct dispatch_call *call, const struct request *
     return !call->asks && request->kind == REQUEST_SEAL && request->status == RECORD_EXECUTED;
 }
 
-/* The handler did it, and what it returned cannot be kept with that: a person has to see it. */
+/* The handler did its work, but what it returned cannot be stored with that: a person must look at
+ * it. */
 static enum status block(struct dispatch_call *call, struct engine_call *engine, struct slice why)
 {
     struct request *request = &engine->request;
@@ -324,7 +325,7 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     } else {
         outcall_settle(call->out, request, &engine->outcome_body);
         if (call->out->point == OUTCALL_NOT_SENT) {
-            /* Callers see the reason, and where handlers are is not for them. The log has it. */
+            /* Callers see the reason; the handler's address is not for them. The log has it. */
             request->reason = SLICE_LIT("the handler could not be reached; nothing was sent");
         }
         if (request->kind == REQUEST_RETRY) {

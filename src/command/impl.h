@@ -1,5 +1,5 @@
 /*
- * impl: what the parts of the door share.
+ * impl: shared by the files of the door.
  */
 #ifndef ONCE_COMMAND_IMPL_H
 #define ONCE_COMMAND_IMPL_H
@@ -13,23 +13,24 @@
 #include "command/envelope.h"
 
 enum {
-    COMMAND_LEASE_SPARE_MS = 35000,       /* a lease outlasts its call, its turn and its settling */
-    COMMAND_RETRY_SOON_MS = 1000,         /* what a client that is to come back is told */
-    COMMAND_READ_WINDOW_MS = 60000,       /* how long an I0 command can be looked at */
+    COMMAND_LEASE_SPARE_MS = 35000,       /* by which a lease outlasts its call: waiting for a turn,
+                                             and settling */
+    COMMAND_RETRY_SOON_MS = 1000,         /* Retry-After for a client that should come back */
+    COMMAND_READ_WINDOW_MS = 60000,       /* how long an I0 command can be read */
     COMMAND_TOKEN_BYTES = 32,             /* 256 random bits */
     COMMAND_TOKEN_TEXT_BYTES = 44,        /* in base64url, and a terminator */
-    COMMAND_ANSWER_BYTES_MAX = 512 << 20, /* never reached: outcomes have their own bound */
+    COMMAND_ANSWER_BYTES_MAX = 512 << 20, /* never reached: outcomes have their own limit */
 };
 
-/* All commands have one scope, so that a given key names one command of its tenant, whatever it
- * does: the same key with another action is a conflict (IDS-8). */
+/* All commands have one scope, so that a key names one command of its tenant, whatever the command
+ * does: the same key with a different action is a conflict (IDS-8). */
 #define COMMAND_SCOPE SLICE_LIT("commands")
 
 /* One configuration's commands. Held by the door, by the dispatcher's plan and by requests. */
 struct registry {
-    struct dispatch_plan plan; /* first: the dispatcher's pointer is ours */
+    struct dispatch_plan plan; /* first, so that the dispatcher's pointer is the registry's */
     const struct mem *mem;
-    struct commands *commands; /* whose it is */
+    struct commands *commands; /* the door it belongs to */
     struct config *config;     /* held */
     struct dispatch_target *targets;
     atomic_uint holders;
@@ -40,15 +41,15 @@ struct commands {
     struct door *door;
     struct dispatch *dispatch;
     const struct vault *vault;
-    pthread_mutex_t lock;      /* over registry */
-    struct registry *registry; /* for what begins now */
+    pthread_mutex_t lock;      /* guards registry */
+    struct registry *registry; /* for requests that begin now */
     struct due_subscription expiry;
-    atomic_uint expiring; /* commands whose due is being acted on */
-    int64_t looked_ms;    /* when effects were last looked at; the engine's thread alone */
+    atomic_uint expiring; /* commands whose due is being handled */
+    int64_t looked_ms;    /* when effects were last checked; only for the engine's thread */
     atomic_bool is_cut;
 };
 
-/* door.c: the registry of the moment, held. */
+/* door.c: the current registry, held. */
 struct registry *registry_take(struct commands *commands);
 void registry_drop(struct registry *registry);
 const struct config_command *registry_find(const struct registry *registry, struct slice name);
@@ -62,41 +63,41 @@ extern const struct dispatch_kind command_kind;
  *     decided by the engine > granted: dispatch_run > (handler) > settled, durably > answered
  */
 struct execution {
-    struct door_call call; /* first, so that the door's pointer is ours */
+    struct door_call call; /* first, so that the door's pointer is the execution's */
     struct commands *commands;
     struct api_request *request;
     struct registry *registry; /* held until it is answered */
     struct envelope envelope;  /* of a submission */
-    struct slice body;         /* that is sent to the handler, in plain */
-    /* What is answered about. */
+    struct slice body;         /* sent to the handler, decrypted */
+    /* The record that the answer is about. */
     struct record record;
     struct slice outcome;
     const char *decision; /* "first_seen", … */
     struct slice prompt;
-    char token[COMMAND_TOKEN_TEXT_BYTES]; /* empty: there is none to give away */
+    char token[COMMAND_TOKEN_TEXT_BYTES]; /* empty: none to show */
     bool is_read;                         /* I0 */
     bool is_settled;                      /* the handler's answer is durable */
     bool is_lost;                         /* there was no memory to keep the answer */
     void (*decided)(struct execution *execution);
 };
 
-/* In the exchange's arena. NULL: out of memory, which is answered. */
+/* In the exchange's arena. NULL: out of memory; the request has been answered. */
 struct execution *execution_new(struct api_request *request) MUST_CHECK;
-/* Give the call to the engine; decided follows on the exchange's loop. */
+/* Submit the call to the engine; decided is called on the exchange's loop. */
 void execution_submit(struct execution *execution, void (*decided)(struct execution *execution));
-/* The record that the engine just granted: call its handler with body, and answer. */
+/* Call the handler of the record that the engine just granted, with body, and answer. */
 void execution_run(struct execution *execution);
-/* Answer with the document about record, or with the problem that it is. */
+/* Answer with the document about record, or with its problem. */
 void execution_answer(struct execution *execution, unsigned status);
-/* Refuse, and let go. */
+/* Refuse, and release. */
 void execution_refuse(struct execution *execution, const struct problem *problem);
 void execution_fail(struct execution *execution, const struct err *err);
-/* What a lease has to outlast. */
+/* How long a command's lease must be. */
 int64_t execution_lease_ms(const struct config_command *command);
-/* The hash of a token, bound to whom and what it is for. E_NOMEM. */
+/* The hash of a token, bound to its actor and command. E_NOMEM. */
 enum status confirmation_hash(const struct record_key *key, struct slice actor_id,
     struct slice token, struct arena *arena, struct digest *ret_hash) MUST_CHECK;
-/* The keyed hash of the credential that a request came with; zero: it has none. */
+/* The keyed hash of the request's credential; zero: it has none. */
 void confirmation_credential(const struct api_request *request, struct digest *ret_digest);
 
 /* Handlers. */

@@ -1,5 +1,5 @@
-/* GET /v1/commands/{command_id}, GET /v1/commands and GET /v1/registry. What belongs to another
- * tenant is not there (P9). */
+/* GET /v1/commands/{command_id}, GET /v1/commands and GET /v1/registry. A different tenant's
+ * commands are not found (P9). */
 #include "api/query.h"
 #include "base/text.h"
 #include "command/impl.h"
@@ -48,7 +48,7 @@ static void answer_command(struct api_query *self)
     }
 }
 
-/* By the id that its submitter gave: no index has it, so the pages are looked through. */
+/* By the id that its submitter gave: it is not indexed, so all pages are searched. */
 static void answer_named(struct api_query *self)
 {
     struct query *query = &self->query;
@@ -100,7 +100,7 @@ void command_get(struct api_request *request)
 
 /* ---- many -------------------------------------------------------------------------------- */
 
-/* Whether a command is one that was asked for. */
+/* Whether a command matches the query. */
 static bool is_wanted(
     const struct api_request *request, const struct record *record, const struct detail *detail)
 {
@@ -142,7 +142,7 @@ static void answer_commands(struct api_query *self)
     api_answer_json(request, &out);
 }
 
-/* A word that some status of a command has. */
+/* Whether a command can have a status of this name. */
 static bool is_status(struct slice word)
 {
     if (slice_is(word, "awaiting_effects") || slice_is(word, "confirmed")) {

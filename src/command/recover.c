@@ -1,14 +1,14 @@
 /*
- * What a person decides about a command that is blocked: POST /v1/commands/{command_id}/recover
+ * An operator's decisions about a blocked command: POST /v1/commands/{command_id}/recover
  * {"action": "retry" | "cancel" | "compensate", "reason"} and …/resolve {"status": "executed" |
  * "failed" | "not_executed", "outcome", "reason"}. Each is one decision, itself idempotent and in
  * the evidence.
  *
- *   retry       of what was given up: the handler certainly did nothing. While nobody knows what it
- *               did, it has to be resolved first (409 outcome_unknown).
- *   cancel      of what has not started
- *   compensate  is refused: what a command did is undone effect by effect
- *   resolve     of what nobody knows; not_executed: the handler is called again
+ *   retry       for a command that was given up: the handler certainly did nothing. An unknown
+ *               command must be resolved first (409 outcome_unknown).
+ *   cancel      for a command that has not started
+ *   compensate  is refused: a command is undone effect by effect
+ *   resolve     for an unknown command; not_executed: the handler is called again
  */
 #include "api/body.h"
 #include "base/macros.h"
@@ -77,7 +77,7 @@ static void refuse_member(struct execution *execution, struct member_fault *faul
                                     .retry = PROBLEM_RETRY_NO});
 }
 
-/* The record that the path names. False: there is none, and that is answered. */
+/* The record that the path names. False: absent; the request has been answered. */
 static bool take_id(struct execution *execution)
 {
     enum record_kind kind;
@@ -137,7 +137,7 @@ void command_recover(struct api_request *request)
     } else if (status == OK && slice_is(asked.action, "cancel")) {
         made->kind = REQUEST_CANCEL;
     } else if (status == OK && slice_is(asked.action, "compensate")) {
-        /* What a command did is its effects: each is undone, and settled, by itself. */
+        /* A command's results are its effects: each is undone and settled by itself. */
         execution_refuse(
             execution, &(struct problem){.status = 409,
                            .code = "wrong_status",

@@ -6,11 +6,11 @@
  *   on_decided       granted: the handler is called. Else a replay, the processing answer or a
  *                    refusal
  *   execution_run    the handler, after the durable grant (P6), through the dispatcher
- *   on_settled       durable: the client hears of it (P2). A client that left changes nothing
+ *   on_settled       durable: the client is answered (P2). A client that left changes nothing
  *
  * A crash:
  *   before the grant is durable                     nothing happened; the key is fresh
- *   after it, before the outcome is durable         blocked at the next start: nobody knows (P5)
+ *   after it, before the outcome is durable         blocked at the next start: unknown (P5)
  *   after the confirmation was asked for            it waits, and expires; the token still works
  *   after the outcome, before the answer            a duplicate gets the replay
  */
@@ -121,7 +121,7 @@ static void put_problem_ids(const struct execution *execution, struct buf *out)
     buf_printf(out, "\"command_id\":\"%s\",\"status_url\":\"/v1/commands/%s\"", id, id);
 }
 
-/* Nobody knows whether the handler did it. */
+/* It is not known whether the handler did it. */
 static void answer_unknown(struct execution *execution, unsigned status)
 {
     char id[KIND_ID_TEXT_BYTES];
@@ -156,7 +156,7 @@ void execution_answer(struct execution *execution, unsigned status)
                 .outcome_body = execution->outcome,
                 .has_outcome = record_sealed(record) && !execution->is_lost,
                 .decision = execution->decision,
-                .token = execution->token, /* empty but to whoever made it wait */
+                .token = execution->token, /* empty, except for the caller that made it wait */
                 .prompt = execution->prompt},
             &detail);
         if (status == 202) {
@@ -166,7 +166,7 @@ void execution_answer(struct execution *execution, unsigned status)
     }
     registry_drop(execution->registry);
     if (read != OK || buf_status(&out) != OK) {
-        /* It happened, and the document did not fit: a duplicate gets it. */
+        /* It happened, but the document did not fit: a duplicate gets it. */
         api_refuse(request, &(struct problem){.status = 503,
                                 .code = "out_of_memory",
                                 .detail = SLICE_LIT("out of memory for the answer"),
@@ -185,7 +185,7 @@ void execution_answer(struct execution *execution, unsigned status)
     api_answer_end(request, SLICE_LIT("application/json"), buf_view(&out), true);
 }
 
-/* What the record came to, to whoever started it. */
+/* Answer the caller that started it with the record's result. */
 static void answer_started(struct execution *execution)
 {
     switch (execution->record.status) {
@@ -210,7 +210,7 @@ static void on_settled(struct execution *execution)
     answer_started(execution);
 }
 
-/* On loop 0, once; the exchange waits for it and is nobody else's. */
+/* On loop 0, once; the exchange waits for this and is used by nobody else. */
 static void on_done(void *context, const struct dispatch_call *call)
 {
     struct execution *execution = context;
@@ -225,7 +225,7 @@ static void on_done(void *context, const struct dispatch_call *call)
     http_wake(exchange);
 }
 
-/* It was not taken: nothing was sent, and it is to be run a little later. */
+/* It was not accepted: nothing was sent, and it is run a little later. */
 static void on_requeued(struct execution *execution)
 {
     const struct engine_call *engine = &execution->call.engine;
@@ -329,7 +329,7 @@ static void on_decided(struct execution *execution)
     execution->outcome = engine->outcome;
     execution->decision = kind == DECISION_ENQUEUED ? "first_seen" : decision_name(kind);
     if (kind != DECISION_ENQUEUED) {
-        memset(execution->token, 0, sizeof execution->token); /* it was for nothing */
+        memset(execution->token, 0, sizeof execution->token); /* the token was not used */
     }
     switch (status_of(kind)) {
     case 201: execution_run(execution); break;
@@ -339,15 +339,15 @@ static void on_decided(struct execution *execution)
         if (kind == DECISION_CONFLICT_REJECTED) {
             answer_conflict(execution);
         } else {
-            ASSERT(kind == DECISION_HELD_UNKNOWN); /* no other answers a begin or an enqueue */
+            ASSERT(kind == DECISION_HELD_UNKNOWN); /* a begin or an enqueue has no other decision */
             answer_unknown(execution, 409);
         }
     }
 }
 
-/* ---- what is asked ------------------------------------------------------------------------- */
+/* ---- the request to the engine ------------------------------------------------------------- */
 
-/* 256 random bits, shown once. Only their hash goes on. */
+/* 256 random bits, shown once. Only their hash is kept. */
 static enum status make_token(struct execution *execution, const struct record_key *key,
     struct detail *detail, struct err *err)
 {
@@ -391,7 +391,7 @@ static enum status make_detail(struct execution *execution, struct request *aske
     return status == OK ? OK : err_set(err, status, "the names in the envelope are too long");
 }
 
-/* What has to be sent later is kept whole, and unreadable at rest (DESIGN section 4). */
+/* A body that must be sent later is kept whole, and encrypted at rest (DESIGN section 4). */
 static enum status keep_body(
     struct execution *execution, struct engine_call *engine, struct err *err)
 {
@@ -411,7 +411,7 @@ static enum status keep_body(
     return status;
 }
 
-/* An I0 command runs each time: its record has a key of its own. */
+/* An I0 command runs every time: its record has a key of its own. */
 static enum status put_key(struct execution *execution, struct request *asked, struct err *err)
 {
     const struct envelope *envelope = &execution->envelope;
@@ -458,7 +458,7 @@ static enum status make_request(struct execution *execution, struct err *err)
     asked->policy = policy_default;
     asked->policy.window_ms = execution->is_read ? COMMAND_READ_WINDOW_MS : command->ttl_ms;
     asked->policy.on_unknown = (enum on_unknown)command->on_unknown;
-    asked->policy.retry_rejected = true; /* no effect began: a fresh submission starts over */
+    asked->policy.retry_rejected = true; /* no effect began: a new submission starts over */
     if (asks) {
         asked->status = RECORD_WAITING;
         asked->delay_ms = command->confirm_ttl_ms;
@@ -493,7 +493,7 @@ static bool admit(struct execution *execution)
     return false;
 }
 
-/* The registry's own limit on submissions, of each tenant; duplicates count too. */
+/* The registry's own limit on each tenant's submissions; duplicates count too. */
 static bool is_within_rate(struct execution *execution)
 {
     const struct config_command *command = execution->envelope.command;

@@ -19,7 +19,7 @@ static void put_text(struct buf *out, struct slice text)
     jsonw_bytes(&json, NULL, text);
 }
 
-/* What reads as a JSON null, truth or number is one; everything else is a text. */
+/* A scalar that reads as JSON null, true, false or a number is that; any other is a text. */
 static enum status put_scalar(const struct yaml_node *node, struct arena *scratch, struct buf *out)
 {
     const struct json_value *value = NULL;
@@ -44,7 +44,7 @@ static enum status put_scalar(const struct yaml_node *node, struct arena *scratc
     return status == E_NOMEM ? status : OK;
 }
 
-/* As deep as the file, which is bounded (CONFIG_DEPTH_MAX). */
+/* Recursion is bounded by the file's depth (CONFIG_DEPTH_MAX). */
 static enum status put_json(struct config_reader *reader, const struct yaml_node *node,
     struct arena *scratch, struct buf *out)
 {
@@ -93,7 +93,7 @@ out:
     return status;
 }
 
-/* One body: it has two forms, and a message only one of them. */
+/* A body has two forms; a message may have only one of them. */
 static bool takes_body(
     struct config_reader *reader, const struct yaml_node *key, struct case_content *content)
 {
@@ -135,7 +135,7 @@ static enum status read_body(
 
 /* ---- header fields ----------------------------------------------------------------------- */
 
-/* What frames a message is not for a case to say: it would never end, or have two readings. */
+/* A case must not set the fields that frame a message: it would never end, or have two readings. */
 static bool is_framing(const char *name)
 {
     return strcasecmp(name, "Content-Length") == 0 || strcasecmp(name, "Transfer-Encoding") == 0 ||
@@ -170,7 +170,7 @@ static void add_header(struct config_reader *reader, const struct yaml_node *key
     }
 }
 
-/* A list is several fields of one name. is_expected: null means that the field is absent. */
+/* A list means several fields of one name. is_expected: null means that the field is absent. */
 static void add_headers(struct config_reader *reader, const struct yaml_node *key, bool is_expected,
     struct case_headers *headers)
 {
@@ -195,7 +195,7 @@ static void take_headers(
     struct config_reader *reader, const struct yaml_node *map, bool is_expected, void *headers)
 {
     if (map->kind != YAML_MAP && map->kind != YAML_BAD) {
-        reader_fault(reader, map, NULL, "headers have to be a map");
+        reader_fault(reader, map, NULL, "headers must be a map");
     }
     for (const struct yaml_node *key = map->kind == YAML_MAP ? map->first : NULL; key != NULL;
          key = key->next) {
@@ -219,7 +219,7 @@ static enum status read_expected_headers(
 
 /* ---- the parts of a step ----------------------------------------------------------------- */
 
-/* A map whose members are rows: defaults first. */
+/* Read a map whose members are rows, after setting the defaults. */
 static enum status read_part(struct config_reader *reader, const struct yaml_node *key,
     const struct config_option *options, void *object)
 {
@@ -273,7 +273,7 @@ static const struct config_option upstream_rows[] = {
     {0},
 };
 
-/* An answer like any other, except that it can neither fail nor wait. */
+/* An answer like any other, but it can neither fail nor wait. */
 static enum status read_reconcile(
     struct config_reader *reader, const struct yaml_node *key, void *member)
 {
@@ -320,7 +320,7 @@ const char *case_decision(unsigned decision)
     return decision == 0 ? NULL : expect_rows[1].choices[decision];
 }
 
-/* A step that expects nothing prepares others; one that says so and names nothing is a mistake. */
+/* A step without `expect` prepares later ones; an `expect` that names nothing is a mistake. */
 static enum status read_expect(
     struct config_reader *reader, const struct yaml_node *key, void *member)
 {

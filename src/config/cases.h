@@ -1,5 +1,5 @@
 /*
- * cases: what a file for `once policy test` says (docs/gateway-policy.md), as plain data.
+ * cases: the contents of a file for `once policy test` (docs/gateway-policy.md), as plain data.
  *
  *     - name: a retry gets the first answer
  *       steps:
@@ -8,8 +8,8 @@
  *           expect: {status: 201, decision: first_seen, effects: 1}
  *         - expect: {status: 201, decision: duplicate_replayed, effects: 1}
  *
- * Promises:  what is not known is an error with its place, never ignored: an expectation that is
- *            misspelt would always hold.
+ * Promises:  an unknown name is an error with its place, never ignored: a misspelt expectation
+ *            would always hold.
  * Ownership: in the config's memory, until config_free.
  */
 #ifndef ONCE_CONFIG_CASES_H
@@ -28,9 +28,9 @@ enum {
 enum case_fail {
     CASE_FAIL_NONE,
     CASE_FAIL_REFUSE,  /* no connection: certainly nothing was sent */
-    CASE_FAIL_RESET,   /* the request was read, and the connection is reset without an answer */
-    CASE_FAIL_TIMEOUT, /* the request was read, and nothing is ever said */
-    CASE_FAIL_HALF,    /* half of an answer, and the end of the connection */
+    CASE_FAIL_RESET,   /* the request is read, then the connection is reset without an answer */
+    CASE_FAIL_TIMEOUT, /* the request is read, and no answer ever comes */
+    CASE_FAIL_HALF,    /* half of an answer, then the end of the connection */
 };
 
 struct case_header {
@@ -43,27 +43,28 @@ struct case_headers {
     size_t count;
 };
 
-/* What every message has. */
+/* The parts that every message has. */
 struct case_content {
     struct case_headers headers;
     struct slice body;
-    bool has_body; /* false: the upstream answers a small JSON */
-    bool is_json;  /* given as json:, which is its Content-Type unless a different one is given */
+    bool has_body; /* false: the upstream answers with a small JSON */
+    bool is_json;  /* given as json:, which sets the Content-Type unless the case gives a different
+                      one */
 };
 
 struct case_request {
     const char *method;
-    const char *path; /* and query */
+    const char *path; /* with its query */
     struct case_content content;
 };
 
 struct case_upstream {
     uint64_t status;
     struct case_content content;
-    bool waits; /* answers when the case is over: what follows finds it in progress */
+    bool waits; /* answers when the case is over: later requests find it in progress */
     enum case_fail fail;
-    const struct case_upstream *reconcile; /* to the gateway's own question what became of an
-                                              operation; NULL: 503, which says nothing */
+    const struct case_upstream *reconcile; /* to the gateway's own question about an operation;
+                                              NULL: 503, which settles nothing */
 };
 
 enum case_replayed { CASE_REPLAYED_ANY, CASE_REPLAYED, CASE_NOT_REPLAYED };
@@ -73,7 +74,7 @@ struct case_expect {
     uint64_t status;   /* 0: any */
     unsigned decision; /* see case_decision */
     enum case_replayed replayed;
-    uint64_t effects;  /* calls the upstream has seen, of this case so far */
+    uint64_t effects;  /* calls that the upstream has received in this case so far */
     const char *code;  /* of a refusal; NULL: any */
     const char *route; /* its match; NULL: any */
     const char *body_contains;
@@ -82,9 +83,9 @@ struct case_expect {
 
 struct case_step {
     unsigned line;
-    const struct case_request *request; /* that of the step before unless it has its own */
+    const struct case_request *request; /* the previous step's, unless the step has its own */
     struct case_upstream upstream;
-    uint64_t repeat; /* times; what is expected is expected of each */
+    uint64_t repeat; /* times; the expectation applies to each */
     struct case_expect expect;
 };
 

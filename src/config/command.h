@@ -1,9 +1,8 @@
 /*
- * command: what the `commands:` section says (DESIGN sections 10 and 16), as plain data: the
- * registry.
+ * command: the `commands:` section (DESIGN sections 10 and 16) as plain data: the registry.
  *
- * Promises:  every value is set: by the file, else by its default. What IDS-2, IDS-7 and IDS-13
- *            forbid was refused when it was read.
+ * Promises:  every value is set: by the file, else by its default. Anything that IDS-2, IDS-7 and
+ *            IDS-13 forbid was refused when it was read.
  * Ownership: in the config's memory, until config_free.
  */
 #ifndef ONCE_CONFIG_COMMAND_H
@@ -64,15 +63,15 @@ struct config_command {
     unsigned line;    /* in the file */
     unsigned class;   /* enum config_class */
     const char *justification;
-    bool mutates; /* declared for I0 alone: every other class does */
+    bool mutates; /* declared for I0 only: every other class mutates */
     bool is_critical;
     const char *shields[CONFIG_SHIELDS_MAX]; /* "S1" … */
     size_t shield_count;
-    int64_t ttl_ms; /* the window of duplicates, from the seal on */
+    int64_t ttl_ms; /* how long duplicates are recognised, from the seal on */
     unsigned binding;
     unsigned confirm;
     int64_t confirm_ttl_ms;
-    const char *prompt;  /* with {target.order_id} and the like in it; NULL: a plain one */
+    const char *prompt;  /* with placeholders such as {target.order_id}; NULL: the default one */
     const char *handler; /* URL with a path */
     const char *ca_file; /* of an https handler; NULL: the system's */
     int64_t timeout_ms;
@@ -83,7 +82,7 @@ struct config_command {
     uint16_t not_executed[16];
     size_t not_executed_count;
     int64_t quiet_ms;
-    uint64_t attempts_max; /* of what was answered with "nothing was done" */
+    uint64_t attempts_max; /* if the handler answers that nothing was done */
     int64_t backoff_ms;
     int64_t backoff_ms_max;
     uint64_t concurrency; /* calls to the handler at a time */
@@ -95,18 +94,18 @@ struct config_command {
     unsigned on_effect_failure;
     const struct config_arg *args;
     size_t arg_count;
-    bool has_args; /* `args` is there: any other argument is refused */
+    bool has_args; /* `args` was given: any other argument is refused */
 };
 
-/* The command of that name; NULL: there is none. */
+/* The command of that name; NULL: absent. */
 const struct config_command *config_command_find(
     const struct config_command *commands, size_t count, struct slice entity, struct slice action);
-/* A shield is declared: "S1" … */
+/* Whether a shield is declared: "S1" … */
 bool config_command_shield(const struct config_command *command, const char *shield);
 
 struct jsonw;
-/* Its settings as members of a JSON object, from the rows of their table. Its handler is left out
- * unless wanted: callers of the API do not need to know where it is. */
+/* Write its settings as members of a JSON object, from the rows of their table. The handler is left
+ * out unless has_handler: callers of the API do not need to know where it is. */
 void config_put_command(struct jsonw *json, const struct config_command *command, bool has_handler);
 /* All of them: {"commands": […]}. */
 void config_put_registry(

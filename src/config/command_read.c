@@ -1,4 +1,4 @@
-/* The section `commands`: the registry, and the rules that it keeps (IDS-2, IDS-7, IDS-13). */
+/* Reads the section `commands`: the registry, and its rules (IDS-2, IDS-7, IDS-13). */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ static void check_arg(
     }
 }
 
-/* Letters, digits, "_" and "-": it is a member of documents, and of prompts. */
+/* Letters, digits, "_" and "-": the name is a member of documents and prompts. */
 static bool is_arg_name(struct slice name)
 {
     bool is_good = name.len > 0 && name.len <= 64;
@@ -125,7 +125,7 @@ bool config_command_shield(const struct config_command *command, const char *shi
     return false;
 }
 
-/* What an I0 command says of itself that only a change has. */
+/* A setting of an I0 command that only commands that mutate may have. */
 static const char *changes_by(const struct config_command *command)
 {
     return command->mutates                          ? "mutates"
@@ -162,7 +162,7 @@ static void check_class(
     }
 }
 
-/* IDS-13: a shield is one that is really applied. */
+/* IDS-13: a declared shield must really be applied. */
 static void check_shields(
     struct config_reader *reader, const struct yaml_node *map, const struct config_command *command)
 {
@@ -224,7 +224,7 @@ static void check_rest(
 
 /* ---- the section ------------------------------------------------------------------------- */
 
-/* entity.action: one dot, so that a name is of one pair only. */
+/* entity.action: one dot, so that a name stands for one pair only. */
 static bool check_name(struct config_reader *reader, const struct yaml_node *key)
 {
     struct slice name = key->text;
@@ -294,7 +294,7 @@ enum status commands_read(struct config_reader *reader, const struct yaml_node *
 
 enum { CONFIG_NAMED_BYTES_MAX = 640 }; /* two names, and the words around them */
 
-/* A type that nobody declares, and what this version cannot do. */
+/* Refuse types that are not declared, and anything that this version cannot do. */
 static void check_effects(
     struct config *config, struct config_faults *faults, const struct config_command *command)
 {
@@ -327,7 +327,7 @@ void commands_check(struct config *config, struct config_faults *faults)
     }
 }
 
-/* ---- looking ----------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------- */
 
 const struct config_command *config_command_find(
     const struct config_command *commands, size_t count, struct slice entity, struct slice action)

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "config/impl.h"
 
-enum { ARENA_BYTES_MAX = 64 << 20 }; /* a file of nothing but small nodes, many times over */
+enum { ARENA_BYTES_MAX = 64 << 20 }; /* many times a file that consists of small nodes */
 
 static enum status set_defaults(struct config *config)
 {
@@ -88,7 +88,7 @@ bool config_is_public(const struct config *config)
     return is_public;
 }
 
-/* Others may connect, and would not be authenticated. */
+/* Other machines could connect without authentication. */
 static void check_open(struct config *config, struct config_faults *faults)
 {
     for (size_t i = 0; i < config->listen_count && !config->has_auth; i++) {
@@ -148,7 +148,7 @@ const char *config_needs_restart(const struct config *old, const struct config *
     if (found == NULL && old->gateway.is_on != new->gateway.is_on) {
         found = "gateway.listen";
     }
-    if (found == NULL) { /* what a route may have can change at any time */
+    if (found == NULL) { /* a setting that a route may have can change at any time */
         found = differing(config_gateway_options, &old->gateway, &new->gateway);
     }
     /* The server's loops were made for bodies of the old size. */

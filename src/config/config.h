@@ -1,15 +1,17 @@
 /*
- * config: what a server is told, from a YAML file, ONCE_* variables and flags (DESIGN section 16).
+ * config: the settings of a server, from a YAML file, ONCE_* variables and flags (DESIGN section
+ * 16).
  *
  * One table (config_options) describes every setting: its name, form, default, limits, variable,
  * flag and words. Reading, checking and the example file all come from it.
  *
- * Promises:  what is not in the table is an error with its place and the nearest name, never
- *            ignored. All faults of a file are told, up to CONFIG_FAULTS_MAX. A config that was
- *            refused is not to be used. Of tokens only the SHA-256 is read: a file holds no secret.
+ * Promises:  a setting that is not in the table is an error with its place and the nearest name,
+ *            never ignored. Every error in a file is reported, up to CONFIG_FAULTS_MAX. A config
+ *            that was refused must not be used. Only the SHA-256 of a token is read: a file holds
+ *            no secret.
  * Does not:  open files, sockets or stores; know what the settings mean.
  * Ownership: everything a config and its faults point at lives in the config until config_free.
- * Memory:    libyaml allocates with the C library; everything that stays is ours.
+ * Memory:    libyaml allocates with the C library; everything that stays is in our memory.
  */
 #ifndef ONCE_CONFIG_CONFIG_H
 #define ONCE_CONFIG_CONFIG_H
@@ -30,15 +32,15 @@
 
 enum {
     CONFIG_BYTES_MAX = 1 << 20, /* of a file: thousands of tokens */
-    CONFIG_DEPTH_MAX = 16,      /* of nesting; ours is 7 deep */
-    CONFIG_FAULTS_MAX = 50,     /* told of one file; more are counted */
+    CONFIG_DEPTH_MAX = 16,      /* of nesting; ours is 7 levels deep */
+    CONFIG_FAULTS_MAX = 50,     /* reported for one file; any more are counted */
     CONFIG_LISTEN_MAX = 16,     /* addresses */
     CONFIG_TOKENS_MAX = 1000,   /* each request is compared with all of them */
-    CONFIG_CHOICES_MAX = 12,    /* values of a choice and the end of the list */
-    CONFIG_KEY_FILES_MAX = 16,  /* of bodies; a rotation needs two */
+    CONFIG_CHOICES_MAX = 12,    /* values of a choice, and the end of the list */
+    CONFIG_KEY_FILES_MAX = 16,  /* for kept bodies; a rotation needs two */
 };
 
-/* What a value has to look like. */
+/* What a value must look like. */
 enum config_kind {
     CONFIG_TEXT,
     CONFIG_DURATION, /* "30s" */
@@ -48,12 +50,12 @@ enum config_kind {
     CONFIG_BOOL,     /* true or false */
     CONFIG_CHOICE,   /* one of choices */
     CONFIG_LIST,     /* a text, or a list of them */
-    CONFIG_STATUSES, /* a status of HTTP, or a list of them */
-    CONFIG_RULES,    /* a map: a status or a class of HTTP to one of choices */
+    CONFIG_STATUSES, /* an HTTP status, or a list of them */
+    CONFIG_RULES,    /* a map from an HTTP status or class to one of choices */
     CONFIG_OWN,      /* read by its own function: tokens, routes */
 };
 
-/* What a text has to be. */
+/* What a text must be. */
 enum config_form {
     CONFIG_FORM_ANY,
     CONFIG_FORM_ADDRESS,   /* to listen on */
@@ -77,14 +79,14 @@ enum config_form {
     CONFIG_FORM_DECIMAL,   /* "-12", "0.5" */
 };
 
-/* Where in the file a setting of the gateway may be; none: it is a setting of the server. Of an
- * entry are those of what has a name of its own in a map: a command, a connector, a
- * type of effect. */
+/* Where in the file a setting of the gateway may be; none: it is a setting of the server.
+ * CONFIG_IN_ENTRY: a setting of something that has a name in a map: a command, a connector, a type
+ * of effect. */
 enum config_in {
     CONFIG_IN_SECTION = 1,
     CONFIG_IN_ROUTE = 2,
     CONFIG_IN_ENTRY = 4,
-    CONFIG_IN_QUEUE = 8, /* of the inbox; most settings are of its sources too */
+    CONFIG_IN_QUEUE = 8, /* of the inbox's queues; most are settings of its sources too */
 };
 
 /* What a token allows; the numbers are those of enum api_right. */
@@ -97,7 +99,7 @@ enum config_right {
 
 struct config_token {
     struct digest sha256; /* of the token's text */
-    struct slice tenant;  /* whose; "*" may only look at /metrics */
+    struct slice tenant;  /* its tenant; "*" may only read /metrics */
     unsigned rights;      /* of enum config_right */
     struct slice name;    /* for evidence and logs; may be empty */
 };
@@ -105,31 +107,31 @@ struct config_token {
 enum config_level { CONFIG_LEVEL_DEBUG, CONFIG_LEVEL_INFO, CONFIG_LEVEL_WARN, CONFIG_LEVEL_ERROR };
 enum config_format { CONFIG_FORMAT_AUTO, CONFIG_FORMAT_JSON, CONFIG_FORMAT_HUMAN };
 
-/* A line of a policy file, and what it comes to here. */
+/* A line of a policy file, and what it means here. */
 struct config_policy_line {
     unsigned line;
     const char *setting; /* "ttl.api_hours" */
     const char *value;   /* as written */
     const char *meaning; /* lower case, no full stop */
-    bool is_note;        /* it is not quite as the file says */
+    bool is_note;        /* it does not mean exactly what the file says */
 };
 
-/* What a policy file says, line by line. */
+/* A policy file, line by line. */
 struct config_policy {
     const struct config_policy_line *lines;
     size_t count;
 };
 
-/* One thing wrong. */
+/* One error or warning. */
 struct config_fault {
-    unsigned line;       /* from 1; 0: of no line */
+    unsigned line;       /* from 1; 0: no line */
     unsigned column;     /* from 1, in characters */
     const char *text;    /* lower case, no full stop, the fault first */
     const char *hint;    /* what to do about it; NULL: nothing */
     struct slice source; /* the line, without its end */
-    const char *file;    /* which one; NULL: the configuration itself */
-    bool is_secret;      /* a secret may be in that line: it is not shown, by no fault */
-    bool is_warning;     /* it is read all the same */
+    const char *file;    /* its name; NULL: the configuration itself */
+    bool is_secret;      /* the line may contain a secret: it is never shown */
+    bool is_warning;     /* a warning: the setting is read all the same */
 };
 
 struct config_faults {
@@ -141,8 +143,8 @@ struct config_faults {
 /* The settings. Texts are terminated; NULL: not set. Times in milliseconds. */
 struct config {
     struct arena arena;  /* where everything else lives */
-    atomic_uint holders; /* who have to let go of it */
-    struct slice source; /* the file's text, which is the caller's */
+    atomic_uint holders; /* each must release it */
+    struct slice source; /* the file's text, owned by the caller */
 
     const char *listen[CONFIG_LISTEN_MAX];
     struct config_place listen_at[CONFIG_LISTEN_MAX];
@@ -153,8 +155,8 @@ struct config {
     const char *tls_key;
     const struct config_token *tokens;
     size_t token_count;
-    bool has_auth;                               /* auth was configured, with however many tokens */
-    const char *key_files[CONFIG_KEY_FILES_MAX]; /* of the bodies that are kept encrypted */
+    bool has_auth; /* auth was configured, with any number of tokens */
+    const char *key_files[CONFIG_KEY_FILES_MAX]; /* for kept bodies */
     size_t key_file_count;
 
     uint64_t body_bytes_max;
@@ -175,50 +177,48 @@ struct config {
     enum config_format log_format;
     bool log_decisions;
     int64_t drain_ms;
-    uint64_t loops; /* 0: one a core */
+    uint64_t loops; /* 0: one for each core */
 
     struct config_effects effects;         /* and connectors; whole after config_check */
     struct config_gateway gateway;         /* whole after config_check */
     const struct config_command *commands; /* the registry, in the order of the file */
     size_t command_count;
     struct config_inbox inbox;
-    struct config_policy policy;   /* what config_policy_read found; no lines: there is none */
-    struct gateway_raw *raw;       /* the gateway's settings as given, and where; this module's */
-    struct config_faults warnings; /* what was read and should be written in another way */
+    struct config_policy policy;   /* what config_policy_read found; no lines: no policy file */
+    struct gateway_raw *raw;       /* the gateway's settings as given, and where; internal */
+    struct config_faults warnings; /* settings that were read but should be written differently */
 };
 
-struct config_reader; /* of a file; this module's */
-struct yaml_node;     /* a thing in the file; this module's */
+struct config_reader; /* of a file; internal */
+struct yaml_node;     /* an element of the file; internal */
 
-/*
- * One setting: a row of a table that ends with a zeroed one. A new setting is a row here and a
- * member of the structure that the table is about; reading, defaults, inheritance by routes,
- * printing and the example file follow from the row.
- */
+/* One setting: a row of a table that ends with a zeroed row. A new setting is a row here and a
+ * member of the table's structure; reading, defaults, inheritance by routes, printing and the
+ * example file follow from the row. */
 struct config_option {
-    const char *path; /* as the file has it, dots between sections and name */
+    const char *path; /* as in the file, with dots between sections and name */
     enum config_kind kind;
     unsigned in;           /* bits of enum config_in */
     enum config_form form; /* of a text or a list */
-    size_t offset;         /* of its member: in struct config, in struct
-                                                config_route where a route may have it, else in
-                                                struct config_gateway */
-    size_t count;          /* of a list: the offset of its number of items */
-    size_t places;         /* of a text or a list: the offset of its place, or of
-                                                an array with those of its items; 0: not kept */
+    size_t offset;         /* of its member: in struct config; in struct config_route if a route may
+                              have it; else in struct config_gateway */
+    size_t count;          /* of a list: the offset of its item count */
+    size_t places;         /* of a text or a list: the offset of its place, or of an array with its
+                              items' places; 0: not kept */
     /* Of CONFIG_OWN: read the value of a key into the member. */
     enum status (*read)(struct config_reader *reader, const struct yaml_node *key, void *member);
-    bool is_required;                        /* in each map of its table */
+    bool is_required;                        /* in every map of its table */
     const char *fallback;                    /* its default as text; NULL: not set */
-    const char *absent;                      /* what holds then; NULL: "not set by default" */
+    const char *absent;                      /* what holds if it is absent; NULL: "not set by
+                                                default" */
     uint64_t min;                            /* of a duration (ms), size, count or number */
     uint64_t max;                            /* likewise; of a list, items; 0: none */
-    const char *choices[CONFIG_CHOICES_MAX]; /* of a choice, in the order of its enum, which is its
-                                                member */
+    const char *choices[CONFIG_CHOICES_MAX]; /* of a choice, in the order of its enum, which is the
+                                                member's type */
     const char *env;                         /* the variable; NULL: none */
     const char *flag;                        /* without dashes: of once serve, or of once gateway
-                                                where it is of the gateway; NULL: none */
-    const char *example;                     /* shown in the example when there is no default */
+                                                for a gateway's setting; NULL: none */
+    const char *example;                     /* shown in the example if there is no default */
     const char *help;                        /* what it is and what it costs: whole sentences;
                                                 NULL: it is a section, and has no line in the
                                                 example */
@@ -227,100 +227,98 @@ struct config_option {
 };
 
 extern const struct config_option config_options[];
-/* Those of the gateway; what is not set by a route is as its section says. The same end. */
+/* The gateway's settings; one that a route does not set has the section's value. The table ends
+ * likewise. */
 extern const struct config_option config_gateway_options[];
-/* Those of one connector and of one type of effect; the same end. */
+/* The settings of a connector and of a type of effect; they end likewise. */
 extern const struct config_option config_connector_options[];
 extern const struct config_option config_effect_options[];
-/* Those of one command, and of one of its arguments. The same end. */
+/* The settings of a command, and of one of its arguments; they end likewise. */
 extern const struct config_option config_command_options[];
 extern const struct config_option config_arg_options[];
-/* Those of one source of the inbox. The same end. */
+/* The settings of a source of the inbox; the table ends likewise. */
 extern const struct config_option config_source_options[];
-/* In both; NULL when there is none of that path. */
+/* In both tables; NULL: no setting has that path. */
 const struct config_option *config_option_find(const char *path);
 
 /* Every setting at its default. E_NOMEM. */
 enum status config_new(
     const struct mem *mem, struct config **ret_config, struct err *err) MUST_CHECK;
-/* One more who will let go of it with config_free. Returns its argument. Any thread. */
+/* Hold it once more; release it with config_free. Returns its argument. Any thread. */
 struct config *config_hold(struct config *config);
-/* The last one frees it. Any thread. NULL is fine. */
+/* The last holder frees it. Any thread. NULL is fine. */
 void config_free(struct config *config);
 
-/*
- * Take what a YAML file says over what is set. E_INVALID: at least one fault was added. E_NOMEM.
- * The faults are in the config's memory and in the order of the file.
- */
+/* Apply a YAML file to the settings. E_INVALID: at least one fault was added. E_NOMEM. The faults
+ * are in the config's memory and in the order of the file. */
 enum status config_read(
     struct config *config, struct slice text, struct config_faults *faults) MUST_CHECK;
-/* Take one value from a variable or a flag; from names it in faults: "ONCE_DRAIN", "--drain". A
- * list (listen, gateway.upstream) is replaced unless it is_more. A gateway is on when it is told
- * where to listen or what is behind it. Statuses as config_read's. */
+/* Apply one value from a variable or a flag; `from` names it in faults: "ONCE_DRAIN", "--drain". A
+ * list (listen, gateway.upstream) is replaced unless is_more. Setting where the gateway listens, or
+ * its upstream, turns it on. Statuses as for config_read. */
 enum status config_set(struct config *config, const struct config_option *option, const char *value,
     const char *from, bool is_more, struct config_faults *faults) MUST_CHECK;
-/* Do the settings go together? After everything was set, while the file's text is still there.
- * Makes the gateway's routes when it is on. Statuses as config_read's. */
+/* Check that the settings are consistent. Call it after everything was set, while the file's text
+ * still exists. Makes the gateway's routes when the gateway is on. Statuses as for config_read. */
 enum status config_check(struct config *config, struct config_faults *faults) MUST_CHECK;
 
-/*
- * Take a policy file (docs/gateway-policy.md) over what is set: it holds for every route that does
- * not say otherwise itself. After flags and variables, before config_check. Its lines and their
- * meanings are in config->policy. Statuses and faults as config_read's; their places are in text.
- */
+/* Apply a policy file (docs/gateway-policy.md): it holds for every route that does not say
+ * otherwise itself. Call it after flags and variables, before config_check. Its lines and their
+ * meanings go to config->policy. Statuses and faults as for config_read; their places are in
+ * text. */
 enum status config_policy_read(
     struct config *config, struct slice text, struct config_faults *faults) MUST_CHECK;
-/* Whether a text is a policy file and no configuration, by its keys. No: it is not YAML, or there
- * is no memory to see. */
+/* Whether a text is a policy file and not a configuration, by its keys. False also if it is not
+ * YAML, or memory is short. */
 bool config_is_policy(const struct mem *mem, struct slice text);
 
-/* Where an address leads. */
+/* What an address reaches. */
 enum config_address {
     CONFIG_ADDRESS_WRONG,
     CONFIG_ADDRESS_LOOPBACK,
     CONFIG_ADDRESS_PUBLIC, /* other machines may reach it */
     CONFIG_ADDRESS_UNIX,
 };
-/* "127.0.0.1:7411", "[::1]:7411", "unix:/run/once/once.sock". Names are not looked up. */
+/* "127.0.0.1:7411", "[::1]:7411", "unix:/run/once/once.sock". Names are not resolved. */
 enum config_address config_address(const char *text);
 
-/* Other machines can reach one of the addresses. */
+/* Whether other machines can reach one of the addresses. */
 bool config_is_public(const struct config *config);
 
-/* The rights of "execute,audit"; 0 when one of them is none. */
+/* The rights of "execute,audit"; 0 if any of them is invalid. */
 unsigned config_rights(struct slice text);
-/* The bit of one right by its name; 0: there is none. */
+/* The bit of one right by its name; 0: no such right. */
 unsigned config_right(struct slice name);
 
 /* The first setting that differs and cannot change while the server runs; NULL: none. */
 const char *config_needs_restart(const struct config *old, const struct config *new);
 
-/* Add a fault. A place of line 0 is no place. For the parts of this module. */
+/* Add a fault. A place with line 0 is absent. For the files of this module. */
 void config_fault_add(struct config *config, struct config_faults *faults,
     const struct config_fault *fault, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same about the value of a setting that was read from that place. */
+/* The same, about the value of a setting that was read from that place. */
 void config_fault_at(struct config *config, struct config_faults *faults,
     const struct config_place *place, const char *hint, const char *text);
-/* "file:3:1: text", the line and a caret, and the hint. name is the configuration's; NULL: there is
- * none. */
+/* "file:3:1: text", the line and a caret, and the hint. name is the configuration's; NULL:
+ * absent. */
 void config_fault_put(struct buf *out, const char *name, const struct config_fault *fault);
 struct jsonw;
-/* Settings as members of a JSON object, from the rows of their tables: those of the server by their
- * paths, those of the whole gateway, and those of one route with its maps. */
+/* Write settings as members of a JSON object, from the rows of their tables: the server's by their
+ * paths, the whole gateway's, and those of one route with its maps. */
 void config_put_server(struct jsonw *json, const struct config *config);
 void config_put_gateway(struct jsonw *json, const struct config_gateway *gateway);
-/* The name and the settings of one; where secrets are, never what they are. */
+/* Write the name and the settings of one; where its secrets are, never the secrets. */
 void config_put_connector(struct jsonw *json, const struct config_connector *connector);
 void config_put_effect(struct jsonw *json, const struct config_effect *effect);
 void config_put_source(struct jsonw *json, const struct config_source *source);
 void config_put_route(struct jsonw *json, const struct config_route *route);
-/* The word for a value of the choice at this path. */
+/* The name of a value of the choice at this path. */
 const char *config_choice(const char *path, unsigned value);
-/* The same of a row of config_command_options and its like. */
+/* The same for a row of config_command_options or a similar table. */
 const char *config_choice_of(const struct config_option *options, const char *path, unsigned value);
 
-/* A file with every setting at its default, commented out, and words about it: the manual. */
+/* A file with every setting at its default, commented out, and its help text: the manual. */
 void config_example_put(struct buf *out);
 
 #endif

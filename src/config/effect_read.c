@@ -1,8 +1,8 @@
 /*
- * Connectors and types of effect, read from the file and checked as a whole.
+ * Reads connectors and types of effect from the file and checks them as a whole.
  *
- * Reading takes each section by itself; what needs both (a type names its connector, and another
- * type that compensates it) is checked when everything was read.
+ * Each section is read by itself. Links between them (a type names its connector, and the type that
+ * compensates it) are checked after everything has been read.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,13 +19,13 @@
 
 enum {
     TEXT_BYTES_MAX = 400,
-    JSON_BYTES_MAX = 64 << 10, /* of the JSON that a setting is */
+    JSON_BYTES_MAX = 64 << 10, /* of a setting that is JSON */
     ROWS_MAX = 64,             /* of a table here */
 };
 #define HOUR_MS INT64_C(3600000)
 #define DAY_MS  (24 * HOUR_MS)
 
-/* What templates may name; provider_ref is known only after the effect. */
+/* The names a template may contain; provider_ref is known only after the effect. */
 static const char *const request_names[] = {"target", "payload", "idempotency_key", "effect_id",
     "command_id", "effect_type", "tenant", NULL};
 static const char *const compensate_names[] = {"target", "payload", "idempotency_key", "effect_id",
@@ -34,14 +34,14 @@ static const char *const compensate_names[] = {"target", "payload", "idempotency
 /* ---- presets ---------------------------------------------------------------------------- */
 
 /*
- * How providers take keys, and for how long we rely on them:
+ * How providers accept keys, and for how long we rely on them:
  *   stripe  docs.stripe.com/api/idempotent_requests: up to 255 characters, removed after at least
  *           24 hours. POST only, which is what effects use.
  *   paypal, square, adyen
- *           The times and lengths are choices of ours, meant to be conservative, and not
- *           documented figures. A time that is too short only means that an uncertain effect is
- *           held earlier; one that is too long could make it happen twice. Not every API of PayPal
- *           takes the field; Square's key is a member of the body.
+ *           The times and lengths are our own, conservative choices, not documented figures. If a
+ *           time is too short, an uncertain effect is only held earlier; if it is too long, the
+ *           effect could happen twice. Not every API of PayPal takes the field; Square's key is a
+ *           member of the body.
  * None of them can be asked by that key alone, so none has a lookup here.
  */
 static const struct provider_preset {
@@ -59,7 +59,7 @@ static const struct provider_preset {
 
 /* ---- places ------------------------------------------------------------------------------ */
 
-/* A map while it is read: where each setting was given. */
+/* A map while it is read, with the place of each setting. */
 struct section {
     struct config_reader *reader;
     const struct yaml_node *key; /* the name of the connector or type */
@@ -83,7 +83,7 @@ static struct yaml_node at(const struct section *section, const char *path)
     return node;
 }
 
-/* Read the map of a name, with its defaults first. E_NOMEM. */
+/* Read the map under a name, after setting the defaults. E_NOMEM. */
 static enum status read_section(struct section *section, void *object)
 {
     struct map_scope scope = {.options = section->options,
@@ -103,7 +103,7 @@ static const struct yaml_node *value_of(const struct yaml_node *map, const char 
     return NULL;
 }
 
-/* Before the map is read, so that what it says itself wins. */
+/* Called before the map is read, so that the map's own settings win. */
 static void take_preset(
     struct config_reader *reader, const struct yaml_node *map, struct config_connector *connector)
 {
@@ -133,7 +133,7 @@ static void take_preset(
 
 /* ---- JSON in YAML ----------------------------------------------------------------------- */
 
-/* A scalar without quotes is what JSON would read it as; else a string. */
+/* A scalar without quotes is whatever JSON would read it as; any other is a string. */
 static void put_scalar(const struct yaml_node *node, struct buf *out, struct arena *arena)
 {
     const struct json_value *value;
@@ -148,7 +148,7 @@ static void put_scalar(const struct yaml_node *node, struct buf *out, struct are
     }
 }
 
-/* Depth is bounded by that of the file. */
+/* Recursion is bounded by the file's depth. */
 static void put_json(const struct yaml_node *node, struct buf *out, struct arena *arena)
 {
     bool is_map = node->kind == YAML_MAP;
@@ -202,7 +202,7 @@ enum status effect_read_json(
 
 /* ---- fields of a request ---------------------------------------------------------------- */
 
-/* Fields that are ours, or of a connection. */
+/* Whether the field is ours, or belongs to a connection. */
 static bool is_own_field(struct slice name)
 {
     static const char *const own[] = {"Host", "Content-Length", "Transfer-Encoding", "Connection",
@@ -280,7 +280,7 @@ static enum status read_named(struct config_reader *reader, const struct named_s
         } else if (one->text.len == 0 || one->text.len > LIMIT_SCOPE_BYTES_MAX ||
                    name_check("it", one->text, &err) != OK) {
             reader_fault(reader, one, NULL, "this is not a name for %s: %s", shape->one,
-                err.status == OK ? "it has to have 1 to 255 bytes" : err.text);
+                err.status == OK ? "it must have 1 to 255 bytes" : err.text);
         } else {
             enum status status = shape->read(reader, one, items + count * shape->item_bytes);
             if (status != OK) {
@@ -311,7 +311,7 @@ static enum status make_url(struct config *config, struct config_connector *conn
     return connector->origin == NULL || connector->base_path == NULL ? E_NOMEM : OK;
 }
 
-/* A secret is in one place, and named as a whole. */
+/* A secret is in exactly one place, which must be named completely. */
 static void check_secret(
     const struct section *section, const struct config_secret *secret, const char *path)
 {
@@ -518,7 +518,7 @@ bool config_connector_is_shielded(const struct config_connector *connector)
            connector->lookup.get != NULL || connector->protocol == CONFIG_PROTOCOL_ENVELOPE;
 }
 
-/* Rows of both that differ, by their names. */
+/* Append the names of the rows that differ. */
 static void put_changes(
     const struct config_option *options, const void *a, const void *b, struct buf *out)
 {
@@ -592,7 +592,7 @@ static void link_connector(const struct checker *checker, struct config_effect *
     }
 }
 
-/* CCO-9: what cannot be taken back has a plan. A compensation is not compensated in turn. */
+/* CCO-9: an effect that cannot be taken back has a compensation. A compensation has none itself. */
 static void link_compensation(const struct checker *checker, struct config_effect *effect)
 {
     if (effect->compensate_name != NULL) {
@@ -609,12 +609,13 @@ static void link_compensation(const struct checker *checker, struct config_effec
     } else if (effect->irreversible || effect->critical) {
         refuse(checker, &effect->place,
             "compensate: {effect: payment.refund, payload: {charge: \"{provider_ref}\"}}",
-            "effect '%s' is %s and has no compensate: nobody could make up for it", effect->name,
+            "effect '%s' is %s and has no compensate: nothing could undo it", effect->name,
             effect->irreversible ? "irreversible" : "critical");
     }
 }
 
-/* CCO-6: without a key and without a lookup an answer that is lost can only be settled by hand. */
+/* CCO-6: without a key and without a lookup, only a person can settle an effect whose answer was
+ * lost. */
 static void check_shield(const struct checker *checker, const struct config_effect *effect)
 {
     const struct config_connector *connector = effect->connector;
@@ -637,7 +638,7 @@ void effects_check(struct config *config, struct config_faults *faults)
     struct checker checker = {.config = config, .faults = faults};
     size_t first = faults->count;
     for (size_t i = 0; i < config->effects.type_count; i++) {
-        /* They are this module's until they were checked. */
+        /* This module may change them until they have been checked. */
         struct config_effect *effect = (struct config_effect *)(uintptr_t)&config->effects.types[i];
         link_connector(&checker, effect);
         link_compensation(&checker, effect);

@@ -1,11 +1,11 @@
 /*
- * effects: what `connectors:` and `effects:` say (DESIGN sections 11 and 16), as plain data.
+ * effects: the sections `connectors:` and `effects:` (DESIGN sections 11 and 16) as plain data.
  *
- * Promises:  every value is set: by the file, else by the preset, else by the program. What cannot
- *            be shielded was refused when it was read: an effect that is critical or irreversible
- *            has a connector with a key or a lookup, or approve: manual, and it has a compensation.
- *            Every template names only what there is to name. Secrets are not here: only the files
- *            and variables that hold them.
+ * Promises:  every value is set: by the file, else by the preset, else by the program. An effect
+ *            that cannot be shielded was refused when it was read: a critical or irreversible
+ *            effect has a connector with a key or a lookup, or approve: manual, and it has a
+ *            compensation. Every template names only existing values. Secrets are not here, only
+ *            the files and variables that hold them.
  * Ownership: in the config's memory, until config_free.
  */
 #ifndef ONCE_CONFIG_EFFECTS_H
@@ -19,7 +19,7 @@ enum {
     CONFIG_CONNECTORS_MAX = 256,
     CONFIG_EFFECTS_MAX = 1024,         /* types */
     CONFIG_EFFECT_HEADERS_MAX = 16,    /* fields that a type adds to its request */
-    CONFIG_CONNECTOR_TENANTS_MAX = 64, /* that a connector is limited to */
+    CONFIG_CONNECTOR_TENANTS_MAX = 64, /* that a connector may be limited to */
 };
 
 enum config_protocol {
@@ -29,13 +29,13 @@ enum config_protocol {
 
 enum config_approve { CONFIG_APPROVE_NONE, CONFIG_APPROVE_MANUAL };
 
-/* A secret is in a file or in a variable; both NULL: there is none. */
+/* A secret is in a file or in a variable; both NULL: absent. */
 struct config_secret {
     const char *file;
     const char *env;
 };
 
-/* How we prove who we are; one of them, or none. */
+/* How we authenticate; at most one of them. */
 struct config_effect_auth {
     struct config_secret bearer;       /* "Authorization: Bearer …" */
     struct config_secret basic;        /* user:password, for "Authorization: Basic …" */
@@ -43,22 +43,22 @@ struct config_effect_auth {
     struct config_secret header_value; /* … and its value */
 };
 
-/* What the provider does with a key; header and body both NULL: nothing. */
+/* How the provider uses a key; header and body both NULL: it does not. */
 struct config_idempotency {
     const char *header;     /* the field that carries it */
-    const char *body;       /* or the JSON Pointer of the member, whose parent exists */
-    int64_t keeps_ms;       /* after this a resend is not safe, and is not made */
+    const char *body;       /* or the JSON Pointer of the member, whose parent must exist */
+    int64_t keeps_ms;       /* after this a resend is not safe and is not made */
     uint64_t key_bytes_max; /* a longer key is sent as its SHA-256 in base64url, 43 bytes */
 };
 
-/* How the provider is asked whether an effect happened; get NULL: it cannot be. */
+/* How to ask the provider whether an effect happened; get NULL: it cannot be asked. */
 struct config_lookup {
     const char *get; /* template of a path and query */
     uint16_t executed[CONFIG_STATUSES_MAX];
     size_t executed_count;
     uint16_t not_executed[CONFIG_STATUSES_MAX];
     size_t not_executed_count;
-    int64_t quiet_ms;     /* "not executed" is believed this long after the attempt */
+    int64_t quiet_ms;     /* "not executed" is accepted this long after the attempt */
     int64_t every_ms;     /* first pause between two questions … */
     int64_t every_ms_max; /* … which doubles up to this */
 };
@@ -67,14 +67,14 @@ struct config_lookup {
 struct config_connector {
     const char *name;
     struct config_place place;
-    const char *preset; /* its name; NULL: none */
+    const char *preset; /* the preset's name; NULL: none */
     enum config_protocol protocol;
     const char *url;       /* as written */
     const char *origin;    /* scheme, host and port of it */
     const char *base_path; /* the rest, without a last slash: "" or "/api" */
     const char *ca_file;   /* NULL: the system's */
-    bool allow_internal;   /* a name may lead to a private address */
-    const char *tenants[CONFIG_CONNECTOR_TENANTS_MAX]; /* that may use it; none: all */
+    bool allow_internal;   /* a host name may resolve to a private address */
+    const char *tenants[CONFIG_CONNECTOR_TENANTS_MAX]; /* that may use it; empty: all */
     size_t tenant_count;
     struct config_effect_auth auth;
     struct config_idempotency idempotency;
@@ -84,10 +84,10 @@ struct config_connector {
     int64_t connect_ms;
     int64_t first_byte_ms;
     int64_t total_ms;
-    uint64_t breaker_failures; /* in a row; 0: there is no breaker */
+    uint64_t breaker_failures; /* in a row; 0: no breaker */
     int64_t breaker_pause_ms;
     enum config_approve
-        approve; /* manual: uncertainty is a person's to settle, and that is known */
+        approve; /* manual: the operator has agreed to settle uncertain effects by hand */
 };
 
 enum config_effect_body {
@@ -117,8 +117,8 @@ struct config_effect {
     uint64_t attempts;
     int64_t backoff_ms;     /* first; doubles with full jitter … */
     int64_t backoff_ms_max; /* … up to this */
-    int64_t deadline_ms;    /* after it was made; 0: none */
-    bool required;          /* its command waits for it */
+    int64_t deadline_ms;    /* from when it was made; 0: none */
+    bool required;          /* the command waits for it */
     bool irreversible;
     bool critical;
     enum config_approve approve;
@@ -127,10 +127,11 @@ struct config_effect {
     const struct config_effect *compensate;
     const struct json_value *compensate_payload; /* template; NULL: the original's payload */
     const struct json_value *compensate_target;  /* template; NULL: the original's target */
-    const char *order; /* template: effects with the same value go one after another; NULL: none */
+    const char *order; /* template: effects with the same value are sent one after another; NULL:
+                          none */
     const char *redact[CONFIG_POINTERS_MAX]; /* JSON Pointers into the payload */
     size_t redact_count;
-    int64_t window_ms; /* after it is settled, how long duplicates are recognised */
+    int64_t window_ms; /* how long duplicates are recognised after it is settled */
 };
 
 struct config_effects {
@@ -140,19 +141,19 @@ struct config_effects {
     size_t type_count;
 };
 
-/* NULL: there is none of that name. */
+/* NULL: no type has that name. */
 const struct config_effect *config_effect_find(
     const struct config_effects *effects, struct slice name);
-/* Whether effects of a tenant may go through it. */
+/* Whether a tenant's effects may use it. */
 bool config_connector_serves(const struct config_connector *connector, struct slice tenant);
-/* The settings that differ between two of one name, each after a space: " url rate". Nothing: they
- * are the same. */
+/* Append the settings that differ between two of the same name, each after a space: " url rate".
+ * Nothing if they are the same. */
 struct buf;
 void config_connector_changes(
     const struct config_connector *a, const struct config_connector *b, struct buf *out);
 void config_effect_changes(
     const struct config_effect *a, const struct config_effect *b, struct buf *out);
-/* It can be asked, or it keeps keys. */
+/* Whether the provider can be asked, or keeps keys. */
 bool config_connector_is_shielded(const struct config_connector *connector);
 
 #endif

@@ -47,13 +47,13 @@ static void put_tokens(struct buf *out)
         "#      name: checkout service\n");
 }
 
-/* It is a setting of a route or of an entry: an example of these is shown whole. */
+/* Whether it is a setting of a route or of an entry: their example is shown as a whole. */
 static bool is_inner(const struct config_option *option)
 {
     return option->in == CONFIG_IN_ROUTE || (option->in & (CONFIG_IN_ENTRY | CONFIG_IN_QUEUE)) != 0;
 }
 
-/* The words, and the setting at its place. */
+/* Write the help text, then the setting at its place. */
 static void put_option(struct buf *out, const struct config_option *option)
 {
     char unsure[512];
@@ -75,7 +75,7 @@ static void put_option(struct buf *out, const struct config_option *option)
     buf_char(out, '\n');
 }
 
-/* The names of maps that begin with this setting: "gateway", "timeout". */
+/* Open the maps that begin with this setting: "gateway", "timeout". */
 static void put_maps(struct buf *out, const char *path, const char *before)
 {
     size_t depth = 0;
@@ -104,7 +104,7 @@ static void put_options(struct buf *out, const struct config_option *options, bo
     }
 }
 
-/* The settings of what has a name of its own that are exactly in these places. */
+/* The settings of named entries that belong in exactly these places. */
 static void put_rows(struct buf *out, const struct config_option *options, unsigned in)
 {
     for (const struct config_option *o = options; o->path != NULL; o++) {

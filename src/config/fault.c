@@ -1,4 +1,4 @@
-/* Faults: collecting them, and showing them the way compilers do. */
+/* Collects faults, and shows them the way compilers do. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ const char *config_text(struct config *config, struct slice text)
     return copy;
 }
 
-/* Whatever bytes a file has, a message on a terminal has no control characters. */
+/* A file may contain any bytes, but a message on a terminal must have no control characters. */
 static void make_printable(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -43,9 +43,9 @@ void config_fault_add(struct config *config, struct config_faults *faults,
     *kept = *fault;
     kept->text = config_text(config, slice_str(text));
     kept->hint = fault->hint == NULL ? NULL : config_text(config, slice_str(fault->hint));
-    /* Faults outlive the text of the file. */
+    /* Faults outlive the file's text. */
     kept->source = slice_str(config_text(config, fault->source));
-    /* Without memory the fault still counts, and the place is told. */
+    /* Without memory the fault still counts, and its place is reported. */
     kept->text = kept->text == NULL ? "out of memory" : kept->text;
 }
 
@@ -97,10 +97,11 @@ void reader_warn(struct config_reader *reader, const struct yaml_node *place, co
     va_end(args);
 }
 
-/* The line and a caret under the column. Both are cut on the left when the place is far right. */
+/* Show the line and a caret under the column. Both are cut on the left if the place is far
+ * right. */
 static void put_source(struct buf *out, struct slice source, unsigned column)
 {
-    size_t at = 0;     /* byte of the line where showing begins */
+    size_t at = 0;     /* first byte of the line that is shown */
     unsigned skip = 0; /* characters before it */
     while (column - skip > SOURCE_SHOWN_MAX / 2 && at < source.len) {
         at++;

@@ -6,7 +6,8 @@
 #include "base/macros.h"
 #include "config/impl.h"
 
-/* Of the whole gateway; of a route; and of both: of every route that does not say otherwise. */
+/* For the whole gateway; for a route; and for both: the default of every route that does not set
+ * it. */
 #define SECTION(member) .in = CONFIG_IN_SECTION, .offset = offsetof(struct config_gateway, member)
 #define ROUTE(member)   .in = CONFIG_IN_ROUTE, .offset = offsetof(struct config_route, member)
 #define BOTH(member)                                                                               \

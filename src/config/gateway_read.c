@@ -1,4 +1,4 @@
-/* The section `gateway`: its settings and those of its routes as given, and where. */
+/* Reads the section `gateway`: its settings and those of its routes as given, with their places. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,7 +70,7 @@ enum status gateway_read_routes(
         .read = read_route};
     struct gateway_raw *raw = reader->config->raw;
     void *routes = NULL;
-    (void)object; /* the gateway, which has its routes when all settings are known */
+    (void)object; /* the gateway: its routes are made when all settings are known */
     enum status status = list_read(reader, &shape, key->value, &routes, &raw->route_count);
     raw->routes = routes;
     return status;

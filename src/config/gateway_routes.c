@@ -1,8 +1,9 @@
 /*
- * The routes of a gateway, made of the settings as given.
+ * Makes the routes of a gateway from the settings as given.
  *
- * Of each setting the first of these that gives it wins: the route, a flag or variable, the policy
- * file, the section, the profile, the program's default. The result is then checked as a whole.
+ * For each setting, the first of these that gives it wins: the route, a flag or variable, the
+ * policy file, the section, the profile, the program's default. The result is then checked as a
+ * whole.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -29,7 +30,7 @@ static const struct profile_defaults {
     enum config_key key;
     bool key_is_uuid;
     unsigned conflict_status;
-    enum config_result on_5xx; /* 503 apart */
+    enum config_result on_5xx; /* except 503 */
     int64_t window_ms;
 } profiles[CONFIG_PROFILES] = {
     [CONFIG_PROFILE_IETF] = {ALL_METHODS, CONFIG_KEY_REQUIRED, false, 422, CONFIG_RESULT_UNKNOWN,
@@ -44,12 +45,12 @@ static const struct profile_defaults {
         CONFIG_RESULT_SEAL, 24 * HOUR_MS},
 };
 
-/* A route being made. */
+/* A route that is being made. */
 struct maker {
     struct config *config;
     struct config_faults *faults;
     const struct gateway_raw *raw;
-    const struct route_raw *own; /* NULL: the implicit one */
+    const struct route_raw *own; /* NULL: the implicit route */
     struct config_place place;   /* of the route, or of the section */
     struct config_route *route;
 };
@@ -76,12 +77,12 @@ static size_t option_at(size_t offset)
     while ((config_gateway_options[i].in & CONFIG_IN_ROUTE) == 0 ||
            config_gateway_options[i].offset != offset) {
         i++;
-        ASSERT(config_gateway_options[i].path != NULL); /* every member asked for has a row */
+        ASSERT(config_gateway_options[i].path != NULL); /* every requested member has a row */
     }
     return i;
 }
 
-/* Where the member of a route was given: in the route itself, or for all of them. */
+/* Where the member of a route was given: in the route itself, or for all routes. */
 static struct setting_source source_at(const struct maker *maker, size_t offset)
 {
     size_t i = option_at(offset);
@@ -89,7 +90,7 @@ static struct setting_source source_at(const struct maker *maker, size_t offset)
     return is_own ? maker->own->sources[i] : maker->raw->section.sources[i];
 }
 
-/* The route or a flag gives it, which a policy file does not win over. */
+/* Whether the route or a flag gives it: both win over a policy file. */
 static bool is_own_at(const struct maker *maker, size_t offset)
 {
     size_t i = option_at(offset);
@@ -107,7 +108,7 @@ static struct config_place place_at(const struct maker *maker, size_t offset)
 #define IS_OWN(maker, member)   is_own_at(maker, offsetof(struct config_route, member))
 #define PLACE_OF(maker, member) place_at(maker, offsetof(struct config_route, member))
 
-/* Everything that the section gives and the route does not, then what the route gives. */
+/* Copy the section's settings that the route does not give, then those that it gives. */
 static void inherit(const struct maker *maker)
 {
     const struct config_option *options = config_gateway_options;
@@ -134,12 +135,12 @@ static enum status make_match(const struct maker *maker)
     }
     enum status status =
         value_form_match("match", slice_str(route->match), &route->methods, &path, &fault);
-    ASSERT(status == OK); /* it was when it was read */
+    ASSERT(status == OK); /* checked when it was read */
     route->path = config_text(maker->config, path);
     return route->path == NULL ? E_NOMEM : OK;
 }
 
-/* A URL has no more than a scheme and an authority. */
+/* A URL has only a scheme and an authority. */
 static const char *without_slash(struct config *config, const char *url)
 {
     size_t len = strlen(url);
@@ -171,7 +172,7 @@ static enum status make_upstreams(const struct maker *maker)
 
 /* ---- results ----------------------------------------------------------------------------- */
 
-/* NULL: the route has no rule of that status or class. */
+/* NULL: the route has no rule for that status or class. */
 static const struct config_rule *rule_find(const struct config_route *route, unsigned status)
 {
     for (size_t i = 0; i < route->on_status_count; i++) {
@@ -190,10 +191,10 @@ enum config_result config_result(const struct config_route *route, unsigned stat
 }
 
 /*
- * The defaults after what was given, but those that it goes before: {5xx: unknown} is meant for 503
- * too. 408, 425, 429 and 503 say that the request was not processed (RFC 9110 sections 15.5.9 and
- * 15.6.4, RFC 8470, RFC 6585); to replay them for a day would block a key for a passing reason. Any
- * other 5xx does not say whether anything was done.
+ * Add the defaults after the given rules, except those that a given rule covers: {5xx: unknown} is
+ * meant for 503 too. 408, 425, 429 and 503 say that the request was not processed (RFC 9110
+ * sections 15.5.9 and 15.6.4, RFC 8470, RFC 6585); replaying them for a day would block a key for a
+ * passing reason. Any other 5xx does not say whether anything was done.
  */
 static void make_results(struct config_route *route, enum config_result on_5xx)
 {
@@ -201,7 +202,7 @@ static void make_results(struct config_route *route, enum config_result on_5xx)
         {425, CONFIG_RESULT_RELEASE}, {429, CONFIG_RESULT_RELEASE}, {503, CONFIG_RESULT_RELEASE},
         {2, CONFIG_RESULT_SEAL}, {3, CONFIG_RESULT_SEAL}, {4, CONFIG_RESULT_SEAL},
         {5, (uint16_t)on_5xx}};
-    for (size_t i = 0; i < CONFIG_RULES_DEFAULT; i++) { /* statuses first: so a class was given */
+    for (size_t i = 0; i < CONFIG_RULES_DEFAULT; i++) { /* statuses first: then a class was given */
         if (rule_find(route, usual[i].status) == NULL &&
             rule_find(route, usual[i].status / 100u) == NULL) {
             ASSERT(route->on_status_count < CONFIG_RULES_MAX);
@@ -212,7 +213,7 @@ static void make_results(struct config_route *route, enum config_result on_5xx)
 
 /* ---- keys -------------------------------------------------------------------------------- */
 
-/* A key is kept and shown, and what is redacted is neither. */
+/* A key is stored and shown; a redacted value must be neither. */
 static void check_redacted(const struct maker *maker)
 {
     const struct config_route *route = maker->route;
@@ -227,7 +228,7 @@ static void check_redacted(const struct maker *maker)
     }
 }
 
-/* As it was given, unless a policy file wins; else as the profile says. */
+/* Use the given key unless a policy file wins, else the profile's. */
 static enum status make_key(const struct maker *maker)
 {
     static const char *const texts[] = {[CONFIG_KEY_REQUIRED] = "required",
@@ -241,7 +242,7 @@ static enum status make_key(const struct maker *maker)
         route->key_text = texts[profiles[route->profile].key];
     }
     bool is_good = value_form_key(slice_str(route->key_text), &route->key, &name);
-    ASSERT(is_good); /* it was when it was read */
+    ASSERT(is_good); /* checked when it was read */
     route->key_name = name.len == 0 ? NULL : config_text(maker->config, name);
     if (name.len > 0 && route->key_name == NULL) {
         return E_NOMEM;
@@ -253,7 +254,7 @@ static enum status make_key(const struct maker *maker)
 
 /* ---- profiles ---------------------------------------------------------------------------- */
 
-/* What the profile says where nothing was given, and the policy file over the section. */
+/* Use the profile's values where nothing was given; the policy file wins over the section. */
 static void make_profile(const struct maker *maker)
 {
     const struct policy_raw *policy = &maker->raw->policy;
@@ -271,7 +272,8 @@ static void make_profile(const struct maker *maker)
 
 /* ---- windows ----------------------------------------------------------------------------- */
 
-/* What was given or holds by kind; *ret_policy: the line of the policy file that gives it, or 0. */
+/* The given window, or the default of its kind; *ret_policy: the policy file's line that gives it,
+ * or 0. */
 static int64_t window_of(const struct maker *maker, unsigned *ret_policy)
 {
     const struct policy_raw *policy = &maker->raw->policy;
@@ -330,7 +332,7 @@ static enum status make_principal(const struct maker *maker)
     struct config_route *route = maker->route;
     struct slice name = SLICE_EMPTY;
     bool is_good = value_form_principal(slice_str(route->principal_text), &route->principal, &name);
-    ASSERT(is_good); /* it was when it was read */
+    ASSERT(is_good); /* checked when it was read */
     route->principal_name = name.len == 0 ? NULL : config_text(maker->config, name);
     bool has_jwt = IS_SET(maker, jwt.alg) && IS_SET(maker, jwt.key_file);
     if (route->principal == CONFIG_PRINCIPAL_JWT && !has_jwt) {
@@ -385,7 +387,7 @@ static void check_reconcile(const struct maker *maker)
     }
 }
 
-/* What holds by other settings where nothing was given. */
+/* Set the limits that were not given from other settings. */
 static void make_limits(const struct maker *maker)
 {
     const struct config *config = maker->config;
@@ -440,7 +442,8 @@ static enum status make_route(const struct maker *maker)
 
 /* ---- all of them ------------------------------------------------------------------------- */
 
-/* Whether every path of one glob is one of another: the same, or below "/v1/" and two stars. */
+/* Whether one glob matches every path of a different one: the same, or below "/v1/" and two
+ * stars. */
 static bool covers(const char *wide, const char *path)
 {
     size_t len = strlen(wide);
@@ -481,7 +484,7 @@ static enum status make_routes(struct maker *maker)
 {
     struct config_gateway *gateway = &maker->config->gateway;
     size_t count = maker->raw->route_count == 0 ? 1 : maker->raw->route_count;
-    /* One more: what no route matches. */
+    /* One more, for requests that no route matches. */
     struct config_route *routes =
         arena_zalloc(&maker->config->arena, (count + 1) * sizeof(struct config_route));
     enum status status = routes == NULL ? E_NOMEM : OK;
@@ -499,12 +502,12 @@ static enum status make_routes(struct maker *maker)
     return status;
 }
 
-/* Passed through to the section's upstream, else to that of the first route. */
+/* Requests pass through to the section's upstream, else to the first route's. */
 static enum status make_otherwise(struct maker *maker)
 {
     struct config_gateway *gateway = &maker->config->gateway;
     struct config_route *otherwise = arena_alloc(&maker->config->arena, sizeof *otherwise);
-    struct config_faults unheard = {.count = 0}; /* told of the routes that are used */
+    struct config_faults unheard = {.count = 0}; /* already reported for the routes in use */
     if (otherwise == NULL) {
         return E_NOMEM;
     }
@@ -526,7 +529,7 @@ static enum status make_otherwise(struct maker *maker)
     return OK;
 }
 
-/* Where the setting of the whole gateway was given. */
+/* Where a setting of the whole gateway was given. */
 static struct config_place section_place(const struct maker *maker, const char *path)
 {
     return maker->raw->section.sources[config_option_find(path) - config_gateway_options].place;

@@ -1,9 +1,8 @@
 /*
- * inbox: what the `inbox:` section says (DESIGN section 12), as plain data.
+ * inbox: the `inbox:` section (DESIGN section 12) as plain data.
  *
  * Promises:  every value is set: by the file, else by its default. A source whose preset signs has
- *            a secret; one that nobody signs for does not listen where other machines reach it
- *            without one.
+ *            a secret; a source without signatures has one too if other machines can reach it.
  * Ownership: in the config's memory, until config_free.
  */
 #ifndef ONCE_CONFIG_INBOX_H
@@ -38,7 +37,7 @@ enum config_preset {
 };
 
 enum config_mode { CONFIG_MODE_AUTO, CONFIG_MODE_ASYNC, CONFIG_MODE_SYNC };
-/* What happens to a delivery that nobody knows the outcome of. */
+/* What happens to a delivery whose outcome is unknown. */
 enum config_delivery_unknown {
     CONFIG_DELIVERY_HOLD,
     CONFIG_DELIVERY_REDELIVER,
@@ -48,25 +47,25 @@ enum config_delivery_unknown {
 enum config_message_format { CONFIG_FORMAT_CLOUDEVENTS, CONFIG_FORMAT_RAW };
 enum config_encoding { CONFIG_ENCODING_HEX, CONFIG_ENCODING_BASE64 };
 
-/* Where a secret is: exactly one of them is set. */
+/* Where a secret is: exactly one member is set. */
 struct config_source_secret {
     const char *file;
     const char *env;
-    const char *text; /* of verify_token alone, which the sender shows in a URL anyway */
+    const char *text; /* only for verify_token, which the sender puts in a URL anyway */
     unsigned line;
 };
 
-/* A source of webhooks, or a queue: what both have means the same. */
+/* A source of webhooks, or a queue: the members of both have the same meaning. */
 struct config_source {
-    const char *name;  /* of letters, digits, "-", "_" and ".": it is a part of the path */
+    const char *name;  /* of letters, digits, "-", "_" and ".": it is part of the path */
     unsigned line;     /* in the file */
-    unsigned preset;   /* enum config_preset; of a queue, as its format says */
-    const char *from;  /* of a queue: the broker's URL, secret; NULL: it is a source */
+    unsigned preset;   /* enum config_preset; of a queue, from its format */
+    const char *from;  /* of a queue: the broker's URL, a secret; NULL: it is a source */
     unsigned format;   /* of a queue: enum config_message_format */
-    uint64_t prefetch; /* of a queue: messages taken and not acknowledged */
+    uint64_t prefetch; /* of a queue: messages that may be taken and not acknowledged */
     struct config_source_secret secrets[CONFIG_SOURCE_SECRETS_MAX];
     size_t secret_count;
-    struct config_source_secret verify_token; /* nothing set: there is none */
+    struct config_source_secret verify_token; /* zeroed: absent */
     const char *signature_header;             /* of hmac */
     const char *signature_prefix;             /* NULL: none */
     unsigned signature_encoding;              /* enum config_encoding */
@@ -102,11 +101,11 @@ struct config_source {
 struct config_inbox {
     const struct config_source *sources;
     size_t source_count;
-    const struct config_source *queues; /* names differ from those of the sources */
+    const struct config_source *queues; /* their names differ from those of the sources */
     size_t queue_count;
 };
 
-/* The source of that name, which is not a queue; NULL: there is none. */
+/* The source of that name, which is not a queue; NULL: absent. */
 const struct config_source *config_source_find(const struct config_inbox *inbox, struct slice name);
 
 #endif

@@ -5,7 +5,7 @@
 #include "base/limits.h"
 #include "config/impl.h"
 
-/* Of sources and queues, of sources alone, of queues alone. */
+/* For sources and queues, for sources only, for queues only. */
 #define AT(member)                                                                                 \
     .in = CONFIG_IN_ENTRY | CONFIG_IN_QUEUE, .offset = offsetof(struct config_source, member)
 #define OF_SOURCE(member) .in = CONFIG_IN_ENTRY, .offset = offsetof(struct config_source, member)
@@ -18,7 +18,7 @@ enum {
     ATTEMPTS_MAX = 1000,
     CONCURRENCY_MAX = 4096,
     RATE_MAX = 1000000,
-    PREFETCH_MAX = 4096, /* each is looked for by its id */
+    PREFETCH_MAX = 4096, /* each is searched for by its id */
 };
 #define DAY_MS (UINT64_C(24) * HOUR_MS)
 

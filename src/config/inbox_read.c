@@ -1,11 +1,11 @@
-/* The section `inbox`: its sources and queues, and what of each has to go together. */
+/* Reads the section `inbox`: its sources and queues, and checks that each is consistent. */
 #include <string.h>
 
 #include "config/impl.h"
 
 /* ---- secrets ----------------------------------------------------------------------------- */
 
-/* {file: PATH} or {env: NAME}. A text would be a secret in the file, which may be shown. */
+/* {file: PATH} or {env: NAME}. A text would put a secret into the file, which may be shown. */
 static void read_secret(struct config_reader *reader, const struct yaml_node *node,
     struct config_source_secret *ret_secret)
 {
@@ -117,7 +117,7 @@ static void check_together(
     }
 }
 
-/* It is a part of a path, and of the keys of records. */
+/* The name is part of a path, and of the keys of records. */
 static bool is_name(struct slice name)
 {
     for (size_t i = 0; i < name.len; i++) {
@@ -195,13 +195,13 @@ static enum status read_queue(
     queue->mode = CONFIG_MODE_ASYNC;
     queue->preset =
         queue->format == CONFIG_FORMAT_RAW ? CONFIG_PRESET_NONE : CONFIG_PRESET_CLOUDEVENTS;
-    queue->from = queue->from == NULL ? "" : queue->from; /* which tells it from a source */
+    queue->from = queue->from == NULL ? "" : queue->from; /* which distinguishes it from a source */
     return status;
 }
 
 /* ---- the section ------------------------------------------------------------------------- */
 
-/* What there is by name: sources, or queues. */
+/* Entries by name: sources, or queues. */
 struct inbox_entries {
     const char *what;
     const char *hint;
@@ -274,8 +274,8 @@ const struct config_source *config_source_find(const struct config_inbox *inbox,
     return NULL;
 }
 
-/* A source that anybody may send to is not for other machines; and deliveries are named by their
- * source or queue, so that no two may share a name. */
+/* A source that anybody may send to must not be reachable from other machines. Deliveries are named
+ * by their source or queue, so no two may share a name. */
 void inbox_check(struct config *config, struct config_faults *faults)
 {
     for (size_t i = 0; i < config->inbox.queue_count; i++) {

@@ -1,10 +1,10 @@
 /*
- * place: where in a configuration file something is.
+ * place: a position in a configuration file.
  */
 #ifndef ONCE_CONFIG_PLACE_H
 #define ONCE_CONFIG_PLACE_H
 
-/* Where in the file; line 0: not from it. */
+/* A position; line 0: not from a file. */
 struct config_place {
     unsigned line;
     unsigned column;

@@ -1,10 +1,10 @@
 /*
- * A policy file: `require_headers`, `reject_on_body_mismatch`, `stores`, `ttl`, `logging` and
+ * Reads a policy file: `require_headers`, `reject_on_body_mismatch`, `stores`, `ttl`, `logging` and
  * `on_conflict` (OPS-11), as defaults of every route.
  *
- * The document the form comes from has lost its indentation: there `stores:` has nothing under it
- * and `fence:` follows at the left. Such a file is read as it was meant: a name that belongs into a
- * map is taken beside it while that map is empty.
+ * The document that defines this form has lost its indentation: there `stores:` is empty and
+ * `fence:` follows at the left margin. Such a file is read as it was meant: a name that belongs in
+ * a map is accepted beside it while that map is empty.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ enum policy_key {
 
 static const struct {
     const char *map;  /* "" for the top */
-    const char *name; /* no two maps have the same, so that a lost indentation costs nothing */
+    const char *name; /* unique across all maps, so that lost indentation is harmless */
     const char *path;
 } keys[KEYS] = {
     [KEY_REQUIRE_HEADERS] = {"", "require_headers", "require_headers"},
@@ -53,13 +53,13 @@ static const struct {
 static const char *const maps[] = {"stores", "ttl", "logging", "on_conflict"};
 enum { MAPS = COUNT(maps) };
 
-/* What every line about a decision has (OPS-12). */
+/* The fields of every log line about a decision (OPS-12). */
 static const char *const logged[] = {"idempotency_key", "effect_id", "decision", "source_type",
     "source_id", "operation_id", "tenant", "scope", "request", "request_id", "trace_id", "actor",
     "status", "duration_us"};
 enum { LOGGED = COUNT(logged) };
 
-/* A policy being read. */
+/* A policy file that is being read. */
 struct policy_reader {
     struct config_reader *reader;
     const struct yaml_node *root;
@@ -67,7 +67,7 @@ struct policy_reader {
     size_t count;
 };
 
-/* ---- what it comes to -------------------------------------------------------------------- */
+/* ---- meaning ----------------------------------------------------------------------------- */
 
 static enum status explain(struct policy_reader *policy, const struct yaml_node *node,
     enum policy_key key, bool is_note, const char *format, ...)
@@ -97,7 +97,7 @@ static enum status explain(struct policy_reader *policy, const struct yaml_node 
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-/* One value that is there; a fault else. */
+/* Whether there is a single value; if not, adds a fault. */
 static bool is_value(
     struct policy_reader *policy, const struct yaml_node *node, enum policy_key key)
 {
@@ -159,7 +159,7 @@ static enum status take_fence(struct policy_reader *policy, const struct yaml_no
             "stores.fence: '%.*s' is not a store", SLICE_ARGS(node->text));
         return OK;
     }
-    /* "postgresql://" is the other spelling of its URLs. */
+    /* "postgresql://" is a second spelling of its URLs. */
     if (strncmp(url, node->text.data, node->text.len) == 0) {
         return explain(
             policy, node, KEY_FENCE, false, "fences are kept there: the store is '%s'", url);
@@ -352,7 +352,7 @@ static enum status take(
     return OK;
 }
 
-/* The map of that name is there with nothing in it: its indentation was lost. */
+/* Whether the map of that name is present and empty: its indentation was lost. */
 static bool is_flat(const struct policy_reader *policy, const char *map)
 {
     for (const struct yaml_node *key = policy->root->first; key != NULL; key = key->next) {
@@ -442,7 +442,7 @@ static enum status take_map(
     return status;
 }
 
-/* The lines so far, for good. */
+/* Copy the lines so far into the config. */
 static enum status keep_lines(const struct policy_reader *policy)
 {
     struct config_policy_line *lines = arena_alloc(
@@ -484,7 +484,7 @@ bool policy_has(struct slice name)
            slice_is(name, keys[KEY_REJECT_ON_BODY_MISMATCH].name);
 }
 
-/* A configuration with a rule at a wrong place is still a configuration. */
+/* A configuration with a policy rule in the wrong place is still a configuration. */
 static bool has_rules(const struct yaml_node *root)
 {
     bool is_policy = false;

@@ -1,4 +1,5 @@
-/* A file's tree against a table of settings: maps, lists, values, and what is in no row. */
+/* Checks a file's tree against a table of settings: maps, lists, values, and keys that are in no
+ * row. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@ enum { NAMES_MAX = 64, PATH_BYTES_MAX = 96, HINT_BYTES_MAX = 128 };
 
 /* ---- names ------------------------------------------------------------------------------- */
 
-/* "it is one of a, b, c", or where to read more when they are many. */
+/* "it is one of a, b, c", or where to read more if there are many. */
 static void hint_names(const char *const *names, size_t count, char ret_hint[HINT_BYTES_MAX])
 {
     int used = snprintf(ret_hint, HINT_BYTES_MAX, "it is one of");
@@ -39,7 +40,7 @@ void reader_unknown(struct config_reader *reader, const struct yaml_node *key,
     reader_fault(reader, key, hint, "unknown key '%s'", typed);
 }
 
-/* What is left of a row's path in this map; NULL: it is not in it. */
+/* The rest of a row's path in this map; NULL: the row is not in it. */
 static const char *name_in(const struct map_scope *scope, const struct config_option *option)
 {
     size_t len = strlen(scope->prefix);
@@ -59,7 +60,7 @@ static const struct config_option *option_in(const struct map_scope *scope, stru
     return NULL;
 }
 
-/* The map of that name within this one: rows whose paths go on after it. */
+/* The map of that name within this one: rows whose paths continue with it. */
 static bool map_in(const struct map_scope *scope, struct slice name,
     char ret_prefix[PATH_BYTES_MAX], struct map_scope *ret_within)
 {
@@ -78,7 +79,7 @@ static bool map_in(const struct map_scope *scope, struct slice name,
     return false;
 }
 
-/* A key that is in no row; the names of those that are help. */
+/* Report a key that is in no row; the known names are suggested. */
 static void unknown_in(
     struct config_reader *reader, const struct map_scope *scope, const struct yaml_node *key)
 {
@@ -138,7 +139,7 @@ static enum status read_scalar(struct config_reader *reader, void *object,
     enum status status = value_set(&target, option, node->text, &fault);
     if (status == E_INVALID) {
         reader_fault(reader, node, fault.hint[0] == '\0' ? NULL : fault.hint, "%s", fault.text);
-        status = OK; /* reported; the others are read too */
+        status = OK; /* reported; the other items are read too */
     }
     return status;
 }
@@ -173,7 +174,7 @@ static enum status read_rules(struct config_reader *reader, void *object,
             "%s must be a map of statuses", option->path);
         return OK;
     }
-    if (*value_count(object, option) > 0) { /* by the name it had before */
+    if (*value_count(object, option) > 0) { /* given under its former name */
         reader_fault(reader, key, "leave the old one out", "%s is set twice", option->path);
         return OK;
     }
@@ -191,7 +192,7 @@ static enum status read_rules(struct config_reader *reader, void *object,
     return OK;
 }
 
-/* {header: NAME}, which is the same as "header:NAME". */
+/* {header: NAME}, which means the same as "header:NAME". */
 static enum status read_source(struct config_reader *reader, void *object,
     const struct config_option *option, const struct yaml_node *map)
 {
@@ -357,7 +358,7 @@ enum status list_read(struct config_reader *reader, const struct list_shape *sha
 
 /* ---- the file ---------------------------------------------------------------------------- */
 
-/* A rule of a policy file, which is another file. */
+/* Explain a rule that belongs in a policy file. */
 static bool explain_rule(struct config_reader *reader, const struct yaml_node *key)
 {
     if (!policy_has(key->text)) {
@@ -373,7 +374,8 @@ static bool is_before(const struct config_fault *a, const struct config_fault *b
     return a->line < b->line || (a->line == b->line && a->column < b->column);
 }
 
-/* Into the order of the file: what is wrong with the YAML was found before what it says. */
+/* Sort faults into the order of the file: faults of the YAML were found before those of its
+ * contents. */
 void faults_sort(struct config_faults *faults, size_t first)
 {
     for (size_t i = first + 1; i < faults->count; i++) {

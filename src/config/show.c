@@ -1,4 +1,4 @@
-/* Settings as JSON, from the rows of their table: the way back from value.c. */
+/* Writes settings as JSON, from the rows of their table: the reverse of value.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static size_t count_of(const void *object, const struct config_option *option)
     return *(const size_t *)(const void *)((const char *)object + option->count);
 }
 
-/* The rest of a path as the name of a member: "timeout_total". */
+/* The rest of a path as a member's name: "timeout_total". */
 static void member_name(char ret_name[NAME_BYTES_MAX], const char *path)
 {
     (void)snprintf(ret_name, NAME_BYTES_MAX, "%s", path);
@@ -72,7 +72,7 @@ static void put_value(
     case CONFIG_LIST:
     case CONFIG_STATUSES: put_list(json, name, option, object); break;
     case CONFIG_RULES: put_rules(json, name, option, object); break;
-    case CONFIG_OWN: /* no more than how many there are */
+    case CONFIG_OWN: /* only how many there are */
         if (option->count != 0) {
             jsonw_u64(
                 json, name, *(const size_t *)(const void *)((const char *)object + option->count));
@@ -105,7 +105,7 @@ void config_put_gateway(struct jsonw *json, const struct config_gateway *gateway
 struct rows {
     const struct config_option *first;
     const struct config_option *end;
-    size_t prefix; /* bytes of their paths that are the same */
+    size_t prefix; /* length of the prefix that their paths share */
 };
 
 static struct rows rows_of(const struct config_option *first, size_t prefix)
@@ -117,7 +117,7 @@ static struct rows rows_of(const struct config_option *first, size_t prefix)
     return (struct rows){.first = first, .end = end, .prefix = prefix};
 }
 
-/* A map is left out when it has texts and none is set: jwt without a key file, reconcile without a
+/* A map is left out if it has texts and none is set: jwt without a key file, reconcile without a
  * path. */
 static bool is_used(const struct rows *rows, const struct config_route *route)
 {
@@ -182,7 +182,7 @@ static void put_arg(struct jsonw *json, const struct config_arg *arg)
     jsonw_close(json, '}');
 }
 
-/* All settings of something that has a name of its own. */
+/* All settings of a named entry. */
 static void put_entry(
     struct jsonw *json, const struct config_option *options, size_t section, const void *object)
 {

@@ -1,4 +1,4 @@
-/* `auth.tokens`: who may do what. */
+/* Reads `auth.tokens`: the rights of each token. */
 #include <stddef.h>
 #include <string.h>
 
@@ -99,7 +99,7 @@ static enum status read_digest(
     if (node->kind != YAML_BAD &&
         (node->kind != YAML_SCALAR || node->text.len != 2 * sizeof digest->bytes ||
             !text_hex(node->text, digest->bytes, sizeof digest->bytes))) {
-        /* It may be the token itself: neither it nor its line is ever shown. */
+        /* The text may be the token itself: neither it nor its line is ever shown. */
         struct config_fault fault = {
             .line = node->line, .column = node->column, .hint = hint, .is_secret = true};
         config_fault_add(reader->config, reader->faults, &fault,
@@ -120,7 +120,7 @@ static const struct config_option members[] = {
 
 /* ---- tokens -------------------------------------------------------------------------------- */
 
-/* "*" reads /metrics and nothing else; everybody else has rights. */
+/* "*" may only read /metrics; every other token has rights. */
 static void check_rights(
     struct config_reader *reader, const struct yaml_node *map, const struct config_token *token)
 {

@@ -1,4 +1,4 @@
-/* One value against its option: the form, the limits, and what to write instead. */
+/* Checks a value against its option: the form, the limits, and what to write instead. */
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void *member(const struct value_target *target, const struct config_optio
 
 /* ---- whole settings ---------------------------------------------------------------------- */
 
-/* The bytes of a member; of a list, of one item. */
+/* The size of a member; for a list, of one item. */
 static size_t size_of(const struct config_option *option)
 {
     switch (option->kind) {
@@ -110,7 +110,7 @@ enum status value_defaults(const struct map_scope *scope, struct config *config)
             .config = config, .object = is_of_route ? scope->route : scope->object};
         enum status status =
             o->fallback == NULL ? OK : value_set(&target, o, slice_str(o->fallback), &fault);
-        ASSERT(status != E_INVALID); /* the table is ours */
+        ASSERT(status != E_INVALID); /* the table is our own */
         if (status != OK) {
             return status;
         }
@@ -276,7 +276,7 @@ static enum status set_real(const struct value_target *target, const struct conf
     if (!read_real(value, &number)) {
         return wrong_form(option, value, "a number such as 20 or 0.5", fault);
     }
-    /* 0 turns a rate off; the least burst is a whole one. */
+    /* 0 turns a rate off; the smallest burst is 1. */
     enum status status = check_bounds(option, value, number, fault);
     if (status == OK) {
         *(double *)member(target, option) = number;
@@ -318,7 +318,7 @@ static enum status set_bool(const struct value_target *target, const struct conf
     return OK;
 }
 
-/* Some settings can be judged only at the end, and the fault then needs their place. */
+/* Some settings can be checked only at the end; a fault then needs their place. */
 static void keep_place(
     const struct value_target *target, const struct config_option *option, size_t item)
 {
@@ -414,7 +414,7 @@ static enum status add_status(const struct value_target *target, const struct co
     return OK;
 }
 
-/* "500", or "5xx", which is 5. 0: it is neither. */
+/* "500", or "5xx", which is 5. 0: neither. */
 static uint16_t rule_status(struct slice name)
 {
     uint64_t status = 0;
@@ -463,7 +463,7 @@ enum status value_add_rule(const struct value_target *target, const struct confi
     return OK;
 }
 
-/* "5xx=release,500=unknown", as a flag or a variable has it. */
+/* "5xx=release,500=unknown", from a flag or a variable. */
 static enum status add_rules_text(const struct value_target *target,
     const struct config_option *option, struct slice value, struct value_fault *fault)
 {
@@ -502,6 +502,6 @@ enum status value_set(const struct value_target *target, const struct config_opt
     case CONFIG_RULES: return add_rules_text(target, option, value, fault);
     case CONFIG_OWN: break;
     }
-    ASSERT(option->kind != CONFIG_OWN); /* has no variable and no flag */
+    ASSERT(option->kind != CONFIG_OWN); /* it has no variable and no flag */
     return E_MISUSE;
 }

@@ -1,4 +1,4 @@
-/* What texts have to look like: addresses, globs, pointers, names of fields. */
+/* Checks the form of texts: addresses, globs, pointers, names of fields. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,10 +11,10 @@
 #include "base/text.h"
 #include "config/impl.h"
 
-enum { SHOWN_MAX = 100 }; /* characters of a wrong value; the place shows the rest */
+enum { SHOWN_MAX = 100 }; /* characters shown of an invalid value; the place shows the rest */
 #define SHOWN(text) (text).len < SHOWN_MAX ? (int)(text).len : SHOWN_MAX, (text).data
 
-/* Methods that only look. Nothing of them can be done twice, so nothing has to be fenced. */
+/* Methods that only read. Repeating them does nothing more, so they need no fence. */
 static const char *const reads[] = {"GET", "HEAD", "OPTIONS", "TRACE"};
 static const struct {
     const char *name;
@@ -22,7 +22,7 @@ static const struct {
 } methods[] = {{"POST", CONFIG_METHOD_POST}, {"PUT", CONFIG_METHOD_PUT},
     {"PATCH", CONFIG_METHOD_PATCH}, {"DELETE", CONFIG_METHOD_DELETE}};
 
-/* Fields that are of one connection (RFC 9110 section 7.6.1), or of one client. */
+/* Fields that belong to one connection (RFC 9110 section 7.6.1), or to one client. */
 static const char *const never_kept[] = {"Connection", "Keep-Alive", "Proxy-Authenticate",
     "Proxy-Authorization", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
     "Set-Cookie", "Set-Cookie2"};
@@ -40,7 +40,7 @@ bool value_form_is_token(struct slice text)
     return text.len > 0;
 }
 
-/* Visible ASCII: what a request line can have. */
+/* Visible ASCII: the characters allowed in a request line. */
 static bool is_visible(struct slice text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -123,7 +123,7 @@ static enum status read_methods(
     return OK;
 }
 
-/* One segment of a glob. NULL: it is good. */
+/* Check one segment of a glob. NULL: it is valid. */
 static const char *segment_fault(struct slice segment)
 {
     if (slice_is(segment, ".") || slice_is(segment, "..")) {
@@ -161,7 +161,7 @@ static enum status check_glob(const char *name, struct slice path, struct value_
                                "%s: the path '%.*s' %s", name, SHOWN(path), wrong);
 }
 
-/* Where the path of a match begins: behind the methods and a space. */
+/* Where the path of a match begins: after the methods and a space. */
 static size_t path_at(struct slice text)
 {
     if (text.data == NULL || text.len == 0 || text.data[0] == '/') {
@@ -277,7 +277,7 @@ static enum status check_url(const char *name, struct slice url, struct value_fa
                      SHOWN(url));
 }
 
-/* One of ours to call: with a path, and a query if need be. */
+/* A URL that we call: with a path, and optionally a query. */
 static enum status check_handler(const char *name, struct slice url, struct value_fault *fault)
 {
     static const char hint[] = "such as http://127.0.0.1:9000/refund";
@@ -337,7 +337,7 @@ static enum status check_decimal(const char *name, struct slice text, struct val
                          SHOWN(text));
 }
 
-/* {target.order_id} and the like: braces in pairs, with a name of the envelope between. */
+/* Placeholders such as {target.order_id}: braces in pairs around a name from the envelope. */
 static enum status check_prompt(const char *name, struct slice text, struct value_fault *fault)
 {
     static const char hint[] = "such as \"Refund order {target.order_id}?\"";
@@ -367,7 +367,7 @@ static enum status check_prompt(const char *name, struct slice text, struct valu
     return OK;
 }
 
-/* ---- the others -------------------------------------------------------------------------- */
+/* ---- other forms ------------------------------------------------------------------------- */
 
 static enum status check_pointer(const char *name, struct slice text, struct value_fault *fault)
 {
@@ -383,7 +383,7 @@ static enum status check_pointer(const char *name, struct slice text, struct val
                          "%s: '%.*s' is not a JSON Pointer", name, SHOWN(text));
 }
 
-/* As a browser writes it (RFC 6454 section 6.2): it is compared byte by byte. */
+/* In the form that a browser sends (RFC 6454 section 6.2): it is compared byte by byte. */
 static enum status check_origin(const char *name, struct slice text, struct value_fault *fault)
 {
     bool is_good = slice_is(text, "*") ||
@@ -411,7 +411,7 @@ static enum status check_field(const char *name, struct slice text, struct value
                      "%s: '%.*s' is not the name of a field", name, SHOWN(text));
 }
 
-/* The length of a mark that a template begins with; 0: it begins with none. */
+/* The length of the placeholder that a template begins with; 0: it begins with none. */
 static size_t mark_bytes(struct slice text)
 {
     static const char *const marks[] = {"{key}", "{operation_id}"};
@@ -424,7 +424,7 @@ static size_t mark_bytes(struct slice text)
     return 0;
 }
 
-/* One that is its own canonical form, so that it can be compared with a request's. */
+/* A path that is its own canonical form, so that it can be compared with a request's. */
 static enum status check_path(const char *name, struct slice text, struct value_fault *fault)
 {
     bool is_good = text.data[0] == '/' && strstr(text.data, "/.") == NULL;
@@ -487,7 +487,7 @@ bool value_form_principal(
     return true;
 }
 
-/* A principal is kept with the operation; these fields have secrets in them. */
+/* A principal is stored with the operation; these fields contain secrets. */
 static bool is_secret(struct slice field)
 {
     static const char *const fields[] = {"Authorization", "Proxy-Authorization", "Cookie"};
@@ -571,7 +571,7 @@ struct slice value_form_address(struct slice text, char buffer[VALUE_ADDRESS_BYT
     }
     int used = snprintf(buffer, VALUE_ADDRESS_BYTES, "127.0.0.1%.*s", SHOWN(port));
     bool is_one = used < VALUE_ADDRESS_BYTES && config_address(buffer) != CONFIG_ADDRESS_WRONG;
-    return is_one ? slice_of(buffer, (size_t)used) : text; /* a fault shows what was typed */
+    return is_one ? slice_of(buffer, (size_t)used) : text; /* a fault shows the text as typed */
 }
 
 static enum status check_address(

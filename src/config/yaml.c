@@ -1,8 +1,8 @@
 /*
- * A YAML file as a tree with places: the part of YAML that has one reading.
+ * Reads a YAML file into a tree with places: only the unambiguous subset of YAML.
  *
- * Anchors, aliases, tags, several documents, doubled keys, tabs, and line breaks that not every
- * editor shows are refused, each at its place. libyaml reads; what it makes is copied.
+ * Anchors, aliases, tags, several documents, repeated keys, tabs, and line breaks that not every
+ * editor shows are refused, each at its place. libyaml parses; its output is copied.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,18 +12,18 @@
 #include "base/text.h"
 #include "config/impl.h"
 
-/* What is being built. */
+/* A tree that is being built. */
 struct builder {
     struct config_reader *reader;
-    struct yaml_node *open[CONFIG_DEPTH_MAX]; /* lists and maps around what comes next */
-    size_t depth;                             /* of these */
+    struct yaml_node *open[CONFIG_DEPTH_MAX]; /* the open lists and maps around the next node */
+    size_t depth;                             /* how many are open */
     struct yaml_node *root;
     unsigned documents;
 };
 
 /* ---- bytes ------------------------------------------------------------------------------- */
 
-/* Bytes of one well-formed character at the start; 0: there is no such character. */
+/* Bytes of the well-formed character at the start; 0: there is none. */
 static size_t character(struct slice text)
 {
     unsigned char c = (unsigned char)text.data[0];
@@ -47,7 +47,7 @@ static const char *character_fault(struct slice rest, size_t len)
     if ((c < ' ' && c != '\n' && c != '\r') || c == 127) {
         return "a control character";
     }
-    /* NEL, LS and PS end a line for YAML 1.1 and for hardly an editor. */
+    /* NEL, LS and PS end a line in YAML 1.1, but in hardly any editor. */
     if (len > 1 && (memcmp(rest.data, "\xC2\x85", 2) == 0 ||
                        (len == 3 && (memcmp(rest.data, "\xE2\x80\xA8", 3) == 0 ||
                                         memcmp(rest.data, "\xE2\x80\xA9", 3) == 0)))) {
@@ -66,7 +66,7 @@ static enum status check_bytes(struct config_reader *reader)
         const char *fault = character_fault(rest, len);
         if (fault != NULL) {
             reader_fault(reader, &place, NULL, "%s", fault);
-            return E_INVALID; /* one is enough: a file that is not YAML has thousands */
+            return E_INVALID; /* one fault is enough: a file that is not YAML has thousands */
         }
         place.column = rest.data[0] == '\n' ? 1 : place.column + 1;
         place.line += rest.data[0] == '\n';
@@ -89,7 +89,7 @@ static struct yaml_node *node_new(
     return node;
 }
 
-/* The same key twice has two readings; the later one is passed over. */
+/* A repeated key has two readings; the later one is skipped. */
 static void check_doubled(struct builder *builder, struct yaml_node *map, struct yaml_node *key)
 {
     for (struct yaml_node *other = map->first; other != key; other = other->next) {
@@ -104,7 +104,7 @@ static void check_doubled(struct builder *builder, struct yaml_node *map, struct
     }
 }
 
-/* Put a node where the next thing belongs: a value of the last key, or a new child. */
+/* Put a node where it belongs: as the value of the last key, or as a new child. */
 static enum status attach(struct builder *builder, struct yaml_node *node)
 {
     struct yaml_node *parent = builder->depth == 0 ? NULL : builder->open[builder->depth - 1];
@@ -229,14 +229,15 @@ static enum status take_event(struct builder *builder, const yaml_event_t *event
     return OK;
 }
 
-/* The end of a file that does not end its last line is, to libyaml, in a line after it. */
+/* If a file's last line has no line end, libyaml reports the end as being in the next line. */
 static void keep_inside(struct slice text, struct yaml_node *place)
 {
     unsigned lines = 1;
     unsigned column = 1;
     for (size_t i = 0; i < text.len; i++) {
         bool is_end = text.data[i] == '\n';
-        bool is_start = ((unsigned char)text.data[i] & 0xC0U) != 0x80U; /* of a character */
+        bool is_start = ((unsigned char)text.data[i] & 0xC0U) != 0x80U; /* whether the byte starts a
+                                                                           character */
         lines += is_end;
         column = is_end ? 1 : column + is_start;
     }

@@ -63,7 +63,7 @@ void breaker_abandon(struct breaker *breaker, uint64_t ticket, int64_t now_ms)
 {
     if (ticket == breaker->turn && breaker->state == BREAKER_HALF_OPEN) {
         breaker->until_ms = now_ms;
-        move(breaker, BREAKER_OPEN); /* the next one is the probe */
+        move(breaker, BREAKER_OPEN); /* the next call is the probe */
     }
 }
 

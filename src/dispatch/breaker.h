@@ -1,5 +1,5 @@
 /*
- * breaker: whether a target is called at all. Pure: time is an argument.
+ * breaker: decides whether a target may be called. Pure: time is an argument.
  *
  *             failures in a row               pause over              the probe went well
  *   CLOSED ─────────────────────▶ OPEN ─────────────────▶ HALF_OPEN ───────────────────▶ CLOSED
@@ -13,9 +13,9 @@
  *
  * What holds (breaker_check):
  *   K1  failures are counted while CLOSED: OPEN has none.
- *   K2  HALF_OPEN has exactly one call under way: whoever waited does not come all at once.
- *   K3  a call that began before the breaker opened changes nothing when it ends well later; one
- *       that fails adds nothing.
+ *   K2  HALF_OPEN has exactly one call in progress: the waiting calls do not all come at once.
+ *   K3  a call that began before the breaker opened changes nothing when it ends later, well or
+ *       not.
  */
 #ifndef ONCE_DISPATCH_BREAKER_H
 #define ONCE_DISPATCH_BREAKER_H
@@ -24,13 +24,13 @@
 #include <stdint.h>
 
 enum breaker_state {
-    BREAKER_CLOSED, /* 0, so that a zeroed one is */
+    BREAKER_CLOSED, /* 0, so that a zeroed breaker is closed */
     BREAKER_OPEN,
     BREAKER_HALF_OPEN,
 };
 
 struct breaker_rule {
-    uint32_t failures; /* in a row; 0: it never opens */
+    uint32_t failures; /* in a row; 0: the breaker never opens */
     int64_t pause_ms;
 };
 
@@ -38,17 +38,17 @@ struct breaker {
     enum breaker_state state;
     uint32_t failures; /* in a row */
     int64_t until_ms;  /* OPEN: the end of its pause */
-    uint64_t opened;   /* how often */
-    uint64_t turn;     /* number of the state; grows by 1 with every change */
+    uint64_t opened;   /* how often it opened */
+    uint64_t turn;     /* number of the current state; grows by 1 with every change */
 };
 
 /* Whether a call may begin now. */
 bool breaker_admits(const struct breaker *breaker, int64_t now_ms);
-/* A call that is admitted begins. Returns its ticket for breaker_report. */
+/* An admitted call begins. Returns its ticket for breaker_report. */
 uint64_t breaker_begin(struct breaker *breaker, int64_t now_ms);
 void breaker_report(struct breaker *breaker, const struct breaker_rule *rule, uint64_t ticket,
     bool is_well, int64_t now_ms);
-/* The call said nothing about the target: cancelled before it began, or answered by nobody. */
+/* The call says nothing about the target: it was cancelled before it began, or never answered. */
 void breaker_abandon(struct breaker *breaker, uint64_t ticket, int64_t now_ms);
 void breaker_check(const struct breaker *breaker);
 

@@ -1,4 +1,4 @@
-/* The whole: what comes in from other threads, plans, dues, beginning and end. */
+/* The dispatcher itself: arrivals from other threads, plans, dues, start and end. */
 #include "dispatch/dispatch.h"
 
 #include "base/check.h"
@@ -83,7 +83,7 @@ void dispatch_plan_use(struct dispatch *dispatch, struct dispatch_plan *plan)
         target->gauge->rule = target->breaker;
         target->gauge->total_ms = target->timeouts.total_ms;
     }
-    /* It may have a place for what had none: all dues are looked at anew. */
+    /* The plan may have a target for records that had none: read all dues again. */
     dispatch->is_resubscribing = true;
     post_arrival(dispatch);
     (void)pthread_mutex_unlock(&dispatch->lock);
@@ -95,7 +95,7 @@ void dispatch_plan_drop(struct dispatch *dispatch, struct dispatch_plan *plan)
     dispatch_plan_give(dispatch, plan);
 }
 
-/* ---- what comes in ------------------------------------------------------------------------- */
+/* ---- arrivals ------------------------------------------------------------------------------ */
 
 static void arrive(struct dispatch *dispatch, struct job *job)
 {
@@ -137,7 +137,7 @@ enum status dispatch_run(
     if (job == NULL) {
         return err_set(err, E_LIMIT, "too many calls wait for their turn (%d)", (int)JOBS_MAX);
     }
-    atomic_fetch_add(&dispatch->at_work, 1); /* from here on the server waits for it */
+    atomic_fetch_add(&dispatch->at_work, 1); /* from here on the server waits for the job */
     struct granted_copy *copy = mem_zalloc(dispatch->mem, 1, sizeof *copy);
     enum status status = copy == NULL ? E_NOMEM : OK;
     if (status == OK) {
@@ -168,7 +168,7 @@ static void take_granted(struct job *job)
     struct granted_copy *copy = job->granted;
     struct dispatching *run = job_find(dispatch, &job->operation_id) == NULL ? run_new(job) : NULL;
     job->granted = NULL;
-    if (run == NULL) { /* no memory: its lease runs out, and it was not sent */
+    if (run == NULL) { /* out of memory: the lease runs out, and nothing was sent */
         struct dispatch_call nothing = {.dispatch = dispatch, .record = &copy->record};
         if (copy->granted.done != NULL) {
             copy->granted.done(copy->granted.context, &nothing);
@@ -191,7 +191,7 @@ static void take_granted(struct job *job)
     atomic_fetch_sub(&dispatch->at_work, 1);
 }
 
-/* What was just made, or granted. */
+/* Add the jobs that were just offered or granted. */
 static void take_arrivals(struct dispatch *dispatch, struct job *newest)
 {
     struct job *oldest = NULL;
@@ -220,7 +220,7 @@ static void take_due(struct dispatch *dispatch, const struct store_due *due)
 {
     struct job *job = job_find(dispatch, &due->operation_id);
     if (job != NULL) {
-        /* What is queued, or is to be read, sees the record as it is by then. */
+        /* A job that is queued or yet to be read will see the current record anyway. */
         job->is_due_again = job->state != JOB_QUEUED && job->state != JOB_FOUND;
         return;
     }
@@ -343,7 +343,7 @@ bool dispatch_is_busy(const struct dispatch *dispatch)
 static void cut_here(struct net_task *task)
 {
     struct dispatch *dispatch = CONTAINER_OF(task, struct dispatch, cut);
-    upstreams_detach(dispatch->upstreams, 0); /* calls under way fail, and are settled */
+    upstreams_detach(dispatch->upstreams, 0); /* calls in progress fail, and are settled */
 }
 
 void dispatch_cut(struct dispatch *dispatch)
@@ -359,7 +359,7 @@ bool dispatch_is_idle(const struct dispatch *dispatch)
     return !dispatch_is_busy(dispatch) && upstreams_is_idle(dispatch->upstreams);
 }
 
-/* Jobs that are not at work: all there are. */
+/* Free the jobs that are not active: by now, all of them. */
 static void forget_jobs(struct dispatch *dispatch)
 {
     struct net_wheel *wheel = &dispatch_loop(dispatch)->wheel;
@@ -368,7 +368,7 @@ static void forget_jobs(struct dispatch *dispatch)
             struct job *job = dispatch->buckets[i];
             ASSERT(job->run == NULL);
             net_wheel_remove(wheel, &job->deadline);
-            job->has_lane = false; /* lanes go with their target */
+            job->has_lane = false; /* lanes are freed with their target */
             job_free(job);
         }
     }
@@ -441,11 +441,11 @@ void dispatch_free(struct dispatch *dispatch)
     ASSERT(atomic_load(&dispatch->at_work) == 0);
     metrics_targets(door_metrics(dispatch->door), NULL, NULL);
     for (struct job *at = dispatch->arrivals, *next; at != NULL; at = next) {
-        next = at->chain; /* offered, and never taken: it is in the store */
+        next = at->chain; /* offered but never taken: it is still in the store */
         mem_free(dispatch->mem, at);
     }
     if (dispatch->upstreams != NULL) {
-        upstreams_attach(dispatch->upstreams, NULL); /* no loop is left to close anything on */
+        upstreams_attach(dispatch->upstreams, NULL); /* no loop is left to close them */
     }
     for (size_t i = 0; i < COUNT(dispatch->plans); i++) {
         dispatch_plan_give(dispatch, dispatch->plans[i]);

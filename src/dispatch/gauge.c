@@ -1,4 +1,4 @@
-/* What is known of a target, whatever plan is in use: its breaker, its places and its rates. */
+/* The state of a target, whichever plan is in use: its breaker, its places and its rates. */
 #include "base/check.h"
 #include "base/macros.h"
 #include "dispatch/impl.h"
@@ -162,8 +162,9 @@ static void figures_add(struct metrics_target *sum, const struct dispatch_gauge 
     }
 }
 
-/* By plan, not by gauge: a target that the configuration has no more would be shown as it was then,
- * its breaker open for ever. Commands come last, as they are many: connectors keep their names. */
+/* By plan, not by gauge: a target that is no longer configured would be shown in its last state,
+ * perhaps with its breaker open forever. Commands come last, because they are many: connectors keep
+ * their names. */
 size_t dispatch_figures(void *context, struct metrics_target *ret_targets, size_t max)
 {
     struct dispatch *dispatch = context;

@@ -1,7 +1,7 @@
 /*
  * impl: the machine of the dispatcher.
  *
- * A job is one record that this process means to do something about:
+ * A job is one record that this process is going to act on:
  *
  *                                  not pending, not unknown: over
  *   due found ──▶ FOUND ──▶ READING ──────────────────────────────────────────────▶ (over)
@@ -31,14 +31,14 @@
  *                                      could not be reached; then FOUND again
  *
  * What holds (job_check):
- *   D1  QUEUED ones are in a lane of their target and have no run. FOUND ones are in the list of
- *       those. RESTING ones have a deadline. CLAIMING, CALLING, SETTLING and READING have a run.
- *   D2  a record has one job at most (the table by id). A due that is found meanwhile is noted in
- *       the job, which looks again when it is over: none is lost.
- *   D3  CALLING has a grant of this process, whose fence it settles under, or asks (P6).
- *   D5  one of an order keeps its lane while it rests, so that those after it do not overtake it. A
- *       restart forgets who rested: then the one that is due first goes first.
- *   D4  one that has taken a place of its target (in_flight) gives it back exactly once.
+ *   D1  a QUEUED job is in a lane of its target and has no run. A FOUND job is in the list of found
+ *       jobs. A RESTING job has a deadline. CLAIMING, CALLING, SETTLING and READING have a run.
+ *   D2  a record has at most one job (the table by id). If its due is found meanwhile, the job
+ *       notes it and reads the record again when it is over: no due is lost.
+ *   D3  CALLING has a grant of this process and settles under its fence, or it is a question (P6).
+ *   D5  an ordered job keeps its lane while it rests, so that later jobs do not overtake it. A
+ *       restart forgets which job rested: then the one that is due first goes first.
+ *   D4  a job that has taken a place of its target (in_flight) gives it back exactly once.
  */
 #ifndef ONCE_DISPATCH_IMPL_H
 #define ONCE_DISPATCH_IMPL_H
@@ -54,24 +54,24 @@
 #include "net/loop.h"
 
 enum {
-    JOBS_MAX = 1 << 17,    /* 20 MiB; more stays in the store until there is room */
+    JOBS_MAX = 1 << 17,    /* 20 MiB; any more stay in the store until there is room */
     JOB_BUCKETS = 1 << 14, /* by id */
-    READS_MAX = 64,        /* records that are read at a time */
-    QUESTIONS_MAX = 16,    /* asked at a time: a provider that was down is not overrun */
+    READS_MAX = 64,        /* records read at a time */
+    QUESTIONS_MAX = 16,    /* at a time: a provider that was down is not overrun */
     RUNS_MAX = 1024,       /* claimed, called or settled at a time */
     CLAIMS_MAX = 256,      /* handed to the engine together */
     TENANT_BUCKETS = 64,   /* of one target, by the tenant's name */
-    FOUND_MAX = 1 << 11,   /* dues on their way from the engine's thread */
+    FOUND_MAX = 1 << 11,   /* dues in transit from the engine's thread */
     CONCURRENCY_USUAL = 64,
-    AGAIN_MS = 1000,       /* after a store that could not be reached, or no memory */
-    OLDEST_MS = 1000,      /* between two looks for the oldest that waits */
-    REST_MS_MAX = 60000,   /* in memory; what is due later is found by its due */
-    LEASE_SPARE_MS = 5000, /* that a lease outlasts its call by: time to settle */
-    SETTLES_MAX_CUT = 3,   /* tries to settle once the server ends */
+    AGAIN_MS = 1000,       /* after the store could not be reached, or memory was short */
+    OLDEST_MS = 1000,      /* between two searches for the oldest waiting call */
+    REST_MS_MAX = 60000,   /* in memory; a record that is due later is found by its due */
+    LEASE_SPARE_MS = 5000, /* by which a lease outlasts its call: time to settle */
+    SETTLES_MAX_CUT = 3,   /* tries to settle while the server is ending */
     RUN_ARENA_BYTES_MAX = 64 << 20,
     ANSWER_BYTES_USUAL = 1 << 20,
     ANSWER_MEMORY_BYTES = 64 << 10,
-    SPOOLED_BYTES_MAX = 1 << 30, /* of all answers at a time */
+    SPOOLED_BYTES_MAX = 1 << 30, /* of all answers together */
 };
 
 enum job_state {
@@ -87,15 +87,15 @@ enum job_state {
 
 struct dispatching;
 
-/* What dispatch_run was given, on its way to loop 0. */
+/* A copy of dispatch_run's arguments, on its way to loop 0. */
 struct granted_copy {
     struct dispatch_granted granted;
-    struct record record; /* in arena, as the body is */
+    struct record record; /* in arena, like the body */
     struct arena arena;
 };
 
 struct job {
-    struct turns_item item; /* first; in its lane, or in the list of those found */
+    struct turns_item item; /* first; in its lane, or in the list of found jobs */
     struct net_deadline deadline;
     struct job *chain; /* of its bucket */
     struct dispatch *dispatch;
@@ -103,20 +103,20 @@ struct job {
     struct digest lane_key;
     struct dispatch_gauge *gauge; /* QUEUED and later */
     struct gauge_tenant *tenant;  /* likewise */
-    struct turns_lane *lane;      /* it was taken from, and is out of */
+    struct turns_lane *lane;      /* the lane it was taken from, while it is out */
     struct dispatching *run;      /* D1 */
-    struct granted_copy *granted; /* of an arrival that was; NULL: it is not */
+    struct granted_copy *granted; /* of a granted arrival; NULL: not granted */
     enum job_state state;
-    bool is_ordered;   /* its lane is */
+    bool is_ordered;   /* its lane is ordered */
     bool is_due_again; /* D2 */
-    bool has_lane;     /* it is in its lane, or out of it */
-    int64_t due_ms;    /* of the record, as it was read; 0: not known */
+    bool has_lane;     /* it is in its lane, or taken from it */
+    int64_t due_ms;    /* of the record, when it was read; 0: not known */
 };
 
-/* What a job needs while it is at work. */
+/* What a job needs while it is active. */
 struct dispatching {
-    struct query read;        /* first, so that the engine's pointer is ours */
-    struct engine_call claim; /* or the resolution that sends an unknown one again */
+    struct query read;        /* first, so that the engine's pointer is the run's */
+    struct engine_call claim; /* or the resolution that makes an unknown record pending again */
     struct net_task task;     /* the engine answered */
     void (*then)(struct dispatching *run);
     struct job *job;
@@ -126,22 +126,23 @@ struct dispatching {
     struct record record;
     struct outcall out;
     struct dispatch_call call;
-    struct dispatch_granted granted; /* of dispatch_run; done NULL: it was claimed by us */
+    struct dispatch_granted granted; /* from dispatch_run; done NULL: we claimed it ourselves */
     bool is_granted;
-    bool has_place;   /* of its target: D4 */
-    bool is_question; /* it counts among the questions */
+    bool has_place;   /* in its target: D4 */
+    bool is_question; /* it is counted as a question */
     uint64_t ticket;  /* of the breaker */
     uint64_t started_nanos;
-    unsigned settles;          /* tries so far */
+    unsigned settles;          /* tries to settle so far */
     struct net_deadline pause; /* until the next try */
-    atomic_uint unsettled;     /* calls of the group that the engine has */
+    atomic_uint unsettled;     /* calls of the group that are in the engine */
 };
 
-/* The calls of one tenant to one target. Stays: tenants are as many as the configuration names. */
+/* The calls of one tenant to one target. Never freed before the gauge: there are only as many
+ * tenants as the configuration names. */
 struct gauge_tenant {
     struct gauge_tenant *next;
     struct digest key;
-    struct rate rate; /* loop 0 alone */
+    struct rate rate; /* loop 0 only */
 };
 
 struct dispatch_gauge {
@@ -149,22 +150,23 @@ struct dispatch_gauge {
     struct dispatch *dispatch;
     const struct dispatch_kind *kind;
     char *name;
-    /* As the newest plan has them; under the lock. */
+    /* From the newest plan; under the lock. */
     uint32_t concurrency;
     double rate;
     struct breaker_rule rule;
-    int64_t total_ms; /* that a call may take */
-    /* Loop 0 writes, under the lock. */
+    int64_t total_ms; /* the longest a call may take */
+    /* Written by loop 0, under the lock. */
     struct breaker breaker;
     uint64_t in_flight;
     uint64_t waiting;
-    uint64_t attempts[METRICS_VERDICTS];          /* that are over, by enum outcall_verdict */
+    uint64_t attempts[METRICS_VERDICTS];          /* finished, by enum outcall_verdict */
     uint64_t questions;                           /* likewise */
-    int64_t oldest_due_ms;                        /* of those waiting, a second ago; 0: none */
-    uint64_t delays[METRICS_DELAYS];              /* calls that were begun, by metrics_delay */
-    uint64_t delay_ms_sum;                        /* of these */
+    int64_t oldest_due_ms;                        /* of the waiting calls, up to a second ago; 0:
+                                                     none */
+    uint64_t delays[METRICS_DELAYS];              /* calls begun, by metrics_delay */
+    uint64_t delay_ms_sum;                        /* their sum */
     struct gauge_tenant *tenants[TENANT_BUCKETS]; /* under the lock */
-    /* Loop 0 alone. */
+    /* Loop 0 only. */
     struct turns turns;
 };
 
@@ -177,29 +179,29 @@ struct dispatch {
     bool logs;
     struct upstreams *upstreams;
     struct spool_budget spooled;
-    pthread_mutex_t lock;                             /* over plans, gauges, arrivals and found */
+    pthread_mutex_t lock;                             /* guards plans, gauges, arrivals and found */
     struct dispatch_plan *plans[RECORD_DELIVERY + 1]; /* by kind; NULL: none */
     struct dispatch_gauge *gauges;
 
     /* To loop 0. */
     struct net_task arrival;
-    bool is_arriving;     /* it is posted */
+    bool is_arriving;     /* arrival is posted */
     struct job *arrivals; /* offered and granted, newest first */
     struct store_due found[FOUND_MAX];
     size_t found_count;
     struct store_due taking[FOUND_MAX]; /* loop 0's copy */
-    bool is_resubscribing;              /* a plan of a new kind came, or a due was lost */
+    bool is_resubscribing;              /* a plan of a new kind arrived, or a due was lost */
     struct net_task cut;
 
-    /* Loop 0 alone. */
+    /* Loop 0 only. */
     struct due_subscription subscription;
     bool is_subscribed;
     bool is_ended;
     struct net_deadline pump_deadline;
     struct net_deadline lost_deadline;
-    struct net_deadline oldest_deadline; /* gauges are to be brought up to date */
-    bool is_oldest_due;                  /* it is set */
-    struct turns_item *found_first;      /* FOUND ones, oldest first */
+    struct net_deadline oldest_deadline; /* when to update the gauges */
+    bool is_oldest_due;                  /* that deadline is set */
+    struct turns_item *found_first;      /* FOUND jobs, oldest first */
     struct turns_item *found_last;
     struct job **buckets;
     unsigned reads;
@@ -210,7 +212,7 @@ struct dispatch {
     atomic_bool is_draining;
     atomic_bool is_cut;
     atomic_uint job_count;
-    atomic_uint at_work; /* jobs with a run: what dispatch_is_busy reads */
+    atomic_uint at_work; /* jobs with a run; read by dispatch_is_busy */
 };
 
 /* dispatch.c */
@@ -218,47 +220,47 @@ struct net_loop *dispatch_loop(const struct dispatch *dispatch);
 /* The plan of a kind, held; NULL: none. */
 struct dispatch_plan *dispatch_plan_take(struct dispatch *dispatch, enum record_kind kind);
 void dispatch_plan_give(struct dispatch *dispatch, struct dispatch_plan *plan);
-/* Subscribe to the dues anew, as one was lost. */
+/* Subscribe to the dues again, because one was lost. */
 void dispatch_lost(struct dispatch *dispatch);
 
 /* gauge.c */
-/* Of a target; under the lock. NULL: out of memory. */
+/* The gauge of a target; under the lock. NULL: out of memory. */
 struct dispatch_gauge *gauge_of(
     struct dispatch *dispatch, const struct dispatch_kind *kind, const char *name);
 void gauge_free(struct dispatch_gauge *gauge);
-/* Whether a call may begin now, of whatever tenant. *ret_wait_ms: when to look again; 0: when
- * something is over. */
+/* Whether a call of any tenant may begin now. *ret_wait_ms: when to try again; 0: when a call
+ * ends. */
 bool gauge_admits(struct dispatch_gauge *gauge, int64_t now_ms, int64_t *ret_wait_ms);
 /* Under the lock. NULL: out of memory. */
 struct gauge_tenant *gauge_tenant(struct dispatch_gauge *gauge, struct slice tenant);
 /* A call begins, and ends: D4. */
 uint64_t gauge_enter(struct dispatch_gauge *gauge, int64_t now_ms);
 enum gauge_end { GAUGE_WELL, GAUGE_FAILED, GAUGE_NOTHING };
-/* What a call was judged to be: for the figures alone. */
+/* Count a call's verdict: for the metrics only. */
 void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_verdict verdict);
 void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms);
-/* A call begins this long after its due. */
+/* A call begins this long after its due time. */
 void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms);
-/* Find the oldest that waits, of each. Loop 0. */
+/* Find the oldest waiting call of each gauge. Loop 0. */
 void gauges_look(struct dispatch *dispatch);
 
 /* job.c */
 struct job *job_find(const struct dispatch *dispatch, const struct op_id *id);
-/* FOUND, and in no list and no table yet. NULL: out of memory, or too many. Any thread. */
+/* A FOUND job, not yet in any list or table. NULL: out of memory, or too many jobs. Any thread. */
 struct job *job_new(struct dispatch *dispatch, const struct op_id *id);
-/* Into the table: D2. */
+/* Add it to the table: D2. */
 void job_enter(struct job *job);
-/* Out of the table, if it is in. */
+/* Also takes it out of the table, if it is in. */
 void job_free(struct job *job);
 void job_move(struct job *job, enum job_state state);
-void job_found(struct job *job); /* to the list of those that are to be read */
+void job_found(struct job *job); /* to the list of jobs to be read */
 void job_queue(struct job *job); /* to its lane */
 void job_rest(struct job *job, int64_t ms);
-/* Its work is done: look again if there was a due, else it is gone. */
+/* The job is finished: read the record again if a due was noted, else free the job. */
 void job_over(struct job *job);
-/* Read, claim and call what can be. */
+/* Read, claim and call whatever is possible now. */
 void dispatch_pump(struct dispatch *dispatch);
-/* Which lane a record belongs in. False: it has no target now, or no memory. Any thread. */
+/* Find the lane of a record. False: it has no target now, or no memory. Any thread. */
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record);
 
 /* run.c */
@@ -269,7 +271,7 @@ void run_read(struct dispatching *run);
 /* Make the claim, for the caller to submit. */
 void run_claim(struct dispatching *run);
 void run_claim_refused(struct dispatching *run, const struct err *err);
-/* Call what was granted before: run->granted. */
+/* Call a record that was granted before: run->granted. */
 void run_granted(struct dispatching *run);
 
 #endif

@@ -1,4 +1,4 @@
-/* The lists that jobs are in, and who goes next. */
+/* The lists of jobs, and the choice of the next one. */
 #include "base/check.h"
 #include "base/macros.h"
 #include "dispatch/impl.h"
@@ -133,7 +133,7 @@ static void leave_lane(struct job *job)
     }
 }
 
-/* Length-framed, so that no two lanes are taken for one (P9). */
+/* Length-framed, so that two lanes never have the same key (P9). */
 static void lane_key(struct job *job, const struct record *record, struct slice order)
 {
     struct digest parts[3];
@@ -160,7 +160,7 @@ bool job_place(struct job *job, const struct dispatch_plan *plan, const struct r
     lane_key(job, record, order);
     arena_release(&arena);
     if (job->gauge != target->gauge || !digest_equal(&before, &job->lane_key)) {
-        leave_lane(job); /* that it kept while it rested: it has a different one now */
+        leave_lane(job); /* kept while it rested; it belongs in a different one now */
     }
     job->is_ordered = order.len > 0;
     job->due_ms = record->due_ms;
@@ -181,7 +181,7 @@ static void count_waiting(struct dispatch_gauge *gauge)
 void job_queue(struct job *job)
 {
     struct turns *turns = &job->gauge->turns;
-    if (job->has_lane) { /* it rested: those after it waited */
+    if (job->has_lane) { /* it rested, and the jobs after it waited */
         job_move(job, JOB_QUEUED);
         turns_put_back(turns, job->lane, &job->item);
         count_waiting(job->gauge);
@@ -189,7 +189,7 @@ void job_queue(struct job *job)
     }
     struct turns_lane *lane = turns_lane(turns, &job->lane_key, job->tenant, job->is_ordered);
     if (lane == NULL) {
-        dispatch_lost(job->dispatch); /* it comes again */
+        dispatch_lost(job->dispatch); /* its due is found again */
         job_free(job);
         return;
     }
@@ -228,7 +228,7 @@ void job_over(struct job *job)
 struct turn {
     struct dispatch_gauge *gauge;
     int64_t now_ms;
-    int64_t wait_ms; /* the shortest that anybody waits for; 0: for something to be over */
+    int64_t wait_ms; /* the shortest wait of all; 0: until a call ends */
 };
 
 static void note_wait(struct turn *turn, int64_t wait_ms)
@@ -248,7 +248,7 @@ static bool may_go(void *context, const struct turns_lane *lane)
     return may;
 }
 
-/* The claims that one round of turns makes; they go to the engine together. */
+/* The claims of one round; they go to the engine together. */
 struct claims {
     struct dispatching *runs[CLAIMS_MAX];
     struct engine_call *calls[CLAIMS_MAX];
@@ -296,14 +296,14 @@ static bool start(struct turn *turn, struct claims *claims)
     return true;
 }
 
-/* One of each target in turn, as long as anybody can begin. */
+/* Start one job of each target in turn, as long as any can begin. */
 static int64_t serve(struct dispatch *dispatch)
 {
     struct turn turn = {.now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch))};
     struct claims claims = {.count = 0};
     bool has_begun = true;
     (void)pthread_mutex_lock(&dispatch->lock);
-    struct dispatch_gauge *first = dispatch->gauges; /* those behind it stay as they are */
+    struct dispatch_gauge *first = dispatch->gauges; /* the ones after it stay as they are */
     (void)pthread_mutex_unlock(&dispatch->lock);
     while (has_begun && dispatch->runs < RUNS_MAX) {
         has_begun = false;
@@ -348,12 +348,12 @@ void dispatch_pump(struct dispatch *dispatch)
     if (dispatch->is_pumping || dispatch->is_ended || atomic_load(&dispatch->is_draining)) {
         return;
     }
-    dispatch->is_pumping = true; /* a call may be over before it was begun */
+    dispatch->is_pumping = true; /* a call may end before it has begun */
     read_found(dispatch);
     int64_t wait_ms = serve(dispatch);
     dispatch->is_pumping = false;
     struct net_loop *loop = dispatch_loop(dispatch);
-    if (!dispatch->is_oldest_due) { /* once a second at most, and after the last change */
+    if (!dispatch->is_oldest_due) { /* at most once a second, and after the last change */
         dispatch->is_oldest_due = true;
         net_loop_deadline(loop, &dispatch->oldest_deadline, net_loop_now(loop) + OLDEST_MS);
     }

@@ -1,8 +1,8 @@
 /*
- * rate: how many calls a second a tenant may make to one target: a token bucket. Pure.
+ * rate: limits the calls a second that a tenant may make to one target: a token bucket. Pure.
  *
- * The bucket holds what may be called at once: a second's worth, and at least one call. It is full
- * at first, so that the first call never waits.
+ * The bucket holds the calls that may begin at once: a second's worth, and at least one. It starts
+ * full, so that the first call never waits.
  */
 #ifndef ONCE_DISPATCH_RATE_H
 #define ONCE_DISPATCH_RATE_H
@@ -12,11 +12,11 @@
 
 struct rate {
     double used;   /* of the bucket; 0: it is full */
-    int64_t at_ms; /* when that was so */
+    int64_t at_ms; /* when `used` was computed */
 };
 
-/* Take one call. False: none is left; *ret_wait_ms says for how long, at least 1. per_second 0: no
- * limit. A clock that goes back gives nothing and takes nothing. */
+/* Take one call. False: none is left; retry after *ret_wait_ms, at least 1. per_second 0: no limit.
+ * A clock that goes back gives nothing and takes nothing. */
 bool rate_take(struct rate *rate, double per_second, int64_t now_ms, int64_t *ret_wait_ms);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * The life of one job at work, in the order in which it happens:
+ * The life of an active job, in the order in which it happens:
  *
- *   run_read     what was found is read: pending ones are queued, unknown ones are looked at
+ *   run_read     a found record is read: if pending it is queued, if unknown its kind decides
  *   run_claim    the durable grant (P6); on_claimed
  *   call         the request is composed and sent; on_called
- *   settle       what the kind makes of the answer goes to the engine as one group; on_settled
+ *   settle       the kind's calls for the answer go to the engine as one group; on_settled
  */
 #include "base/check.h"
 #include "base/clock.h"
@@ -50,7 +50,7 @@ void run_free(struct dispatching *run)
     dispatch_plan_give(dispatch, run->plan);
     dispatch->questions -= run->is_question ? 1 : 0;
     run->job->run = NULL;
-    if (run->call.body.len > 0) { /* a payload in plain */
+    if (run->call.body.len > 0) { /* a decrypted payload */
         union {
             const char *in;
             char *out;
@@ -62,14 +62,14 @@ void run_free(struct dispatching *run)
     dispatch->runs--;
 }
 
-/* The run is over. The job rests, or is over too. After it at_work may be 0, and the server may
+/* The run is over; the job rests, or is over too. After this at_work may be 0, and the server may
  * end. */
 static void leave(struct dispatching *run, int64_t rest_ms)
 {
     struct job *job = run->job;
     struct dispatch *dispatch = job->dispatch;
     bool ends = atomic_load(&dispatch->is_draining);
-    /* One of an order keeps its lane while it rests: those after it wait until it is done or given
+    /* An ordered job keeps its lane while it rests: later jobs wait until it is done or given
      * up. */
     bool rests = rest_ms <= REST_MS_MAX || (job->is_ordered && job->has_lane);
     run_free(run);
@@ -98,8 +98,8 @@ static void post(struct dispatching *run)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* When to look again after a call that was not decided. One that is E_UNKNOWN may have been: the
- * next look shows it. 0: never, because it was decided or the engine has stopped. */
+/* When to read again after a call that was not decided. A call with E_UNKNOWN may have been
+ * decided: the next read shows it. 0: never, because it was decided or the engine has stopped. */
 static int64_t again_ms(const struct dispatching *run, const struct engine_call *call)
 {
     struct engine *engine = door_engine(run->job->dispatch->door);
@@ -151,9 +151,7 @@ static void on_read(struct dispatching *run)
     } else if (record->status == RECORD_UNKNOWN) {
         look_at_unknown(run);
     } else if (!job_place(job, run->plan, record)) {
-        leave(
-            run, 0); /* its type is not configured: it stays pending, and is looked at again when a
-                          plan comes */
+        leave(run, 0); /* its type is not configured: pending until there is a new plan */
     } else {
         run_free(run);
         job_queue(job);
@@ -189,7 +187,7 @@ void run_read(struct dispatching *run)
 
 static void call(struct dispatching *run);
 
-/* Count it and log it, in the words of all doors. */
+/* Count and log it, in the same words as all doors. */
 static void report(const struct dispatching *run, const struct engine_call *engine, unsigned status)
 {
     struct dispatch *dispatch = run->job->dispatch;
@@ -216,8 +214,8 @@ static void on_dropped(struct dispatching *run)
 
 static void on_claim_done(struct engine_call *engine);
 
-/* A newer version of its source was sealed while it waited: it is never called out about. After a
- * crash before this is durable it is claimed and found stale again. */
+/* A newer version of its source was sealed while it waited: it must not be called. After a crash
+ * before this is durable, it is claimed and found stale again. */
 static void drop_stale(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
@@ -254,7 +252,7 @@ static void on_claimed(struct dispatching *run)
         int64_t early_ms = claim->decision.kind == DECISION_NOT_DUE
                                ? claim->decision.next.due_ms - claim->now_ms
                                : 0;
-        leave(run, early_ms); /* somebody else was faster, or it was cancelled */
+        leave(run, early_ms); /* a different process was faster, or it was cancelled */
         return;
     }
     run->record = claim->decision.next;
@@ -275,7 +273,7 @@ static void on_claim_done(struct engine_call *engine)
     post(CONTAINER_OF(engine, struct dispatching, claim));
 }
 
-/* How long a call to the target may take in all. */
+/* The longest a call to the target may take. */
 static int64_t lease_ms(struct dispatch *dispatch, const struct job *job)
 {
     (void)pthread_mutex_lock(&dispatch->lock);
@@ -291,8 +289,8 @@ void run_claim(struct dispatching *run)
     run->claim = (struct engine_call){.request = {.kind = REQUEST_CLAIM,
                                           .operation_id = run->job->operation_id,
                                           .policy = {.lease_ms = lease_ms(dispatch, run->job),
-                                              /* An unknown one is found again after a crash too:
-                                                 its kind says what is done about it. */
+                                              /* After a crash an unknown record is found again too:
+                                               * its kind says what to do. */
                                               .on_unknown = ON_UNKNOWN_RECONCILE},
                                           .holder = engine_incarnation(door_engine(dispatch->door)),
                                           .actor = actor},
@@ -307,7 +305,7 @@ void run_claim_refused(struct dispatching *run, const struct err *err)
     post(run);
 }
 
-/* ---- an unknown one ------------------------------------------------------------------------ */
+/* ---- unknown records ----------------------------------------------------------------------- */
 
 static void on_again(struct dispatching *run)
 {
@@ -321,8 +319,8 @@ static void on_again(struct dispatching *run)
     leave(run, is_well ? (wait_ms < 1 ? 1 : wait_ms) : again_ms(run, resolve));
 }
 
-/* S1: nobody knows whether the attempt took effect, and a repetition is recognised. It is pending
- * again, and the next claim is a new attempt under a new fence. */
+/* S1: it is not known whether the attempt took effect, but the provider recognises a repetition.
+ * The record is pending again, and the next claim is a new attempt under a new fence. */
 static void send_again(struct dispatching *run, struct slice detail)
 {
     struct dispatch *dispatch = run->job->dispatch;
@@ -385,7 +383,7 @@ static void on_called(struct outcall *out)
     settle(run);
 }
 
-/* The body that was kept, in plain. What was never sealed is used as it is. */
+/* Decrypt the kept body. A body that was never sealed is used as it is. */
 static enum status open_body(struct dispatching *run, struct err *err)
 {
     struct dispatch *dispatch = run->job->dispatch;
@@ -484,7 +482,7 @@ struct engine_call *dispatch_settle_new(struct dispatch_call *call)
     return made;
 }
 
-/* Nothing was sent, and it is not the record's fault: to be claimed again. */
+/* Nothing was sent, through no fault of the record: make it ready to be claimed again. */
 static enum status settle_unsent(struct dispatching *run)
 {
     struct dispatch_call *call = &run->call;
@@ -510,7 +508,7 @@ static bool is_refused(const struct dispatch_call *call)
 
 static void submit_again(struct dispatching *run);
 
-/* When the next thing is to be done about it; 0: never, or somebody else finds it. */
+/* When to act on the record next; 0: never, or its due is found by itself. */
 static int64_t next_ms(const struct dispatching *run)
 {
     const struct engine_call *first = run->call.calls[0];
@@ -587,7 +585,7 @@ static void compose_settling(struct dispatching *run)
     }
 }
 
-/* It will be unknown when its lease is over: what was known of it is lost, which is the truth. */
+/* It becomes unknown when its lease ends: the result we had is lost, so unknown is true. */
 static void give_up(struct dispatching *run)
 {
     struct log_field fields[] = {LOG_TEXT("tenant", run->record.key.tenant),
@@ -616,8 +614,8 @@ static void on_pause_over(struct net_deadline *deadline, uint64_t now_ms)
     }
 }
 
-/* The engine did not take it: a store that is away comes back, and until then the answer is kept.
- * A group that was refused is settled without those that depend on it. */
+/* The engine did not take the call. A store that is away comes back; until then the answer is kept.
+ * If the group was refused, the record is settled without the calls that depend on it. */
 static void submit_again(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
@@ -653,7 +651,7 @@ static void settle(struct dispatching *run)
     }
 }
 
-/* ---- what was granted elsewhere ------------------------------------------------------------ */
+/* ---- records that are already granted ------------------------------------------------------ */
 
 void run_granted(struct dispatching *run)
 {
@@ -673,7 +671,7 @@ void run_granted(struct dispatching *run)
         call(run);
         return;
     }
-    /* It holds a lease that runs: it does not wait for a turn. */
+    /* It holds a running lease, so it does not wait for a turn. */
     run->call.dispatch = dispatch;
     run->call.plan = run->plan;
     run->call.record = &run->record;

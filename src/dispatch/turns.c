@@ -48,7 +48,7 @@ static void ring_leave(struct turns *turns, struct turns_lane *lane)
     lane->in_ring = false;
 }
 
-/* Behind all others: before the one whose turn it is. */
+/* At the end of the ring: before the lane whose turn it is. */
 static void ring_enter(struct turns *turns, struct turns_lane *lane)
 {
     if (turns->ring == NULL) {
@@ -63,7 +63,7 @@ static void ring_enter(struct turns *turns, struct turns_lane *lane)
     lane->in_ring = true;
 }
 
-/* N1 and N2, after anything about the lane changed. */
+/* Restore N1 and N2 after any change of the lane. */
 static void settle(struct turns *turns, struct turns_lane *lane)
 {
     bool belongs = belongs_in_ring(lane);

@@ -1,9 +1,9 @@
 /*
- * turns: what waits for one target, served round robin.
+ * turns: the items that wait for one target, served round robin.
  *
  * Items wait in lanes, each first in, first out; lanes with items take turns. A lane is made for
- * each tenant and type of work, and for each value of an order, so that no backlog keeps another
- * one waiting. An ordered lane has one item out at a time: the next one comes when that is over.
+ * each tenant and type of work, and for each value of an order, so that no backlog delays a
+ * different lane. An ordered lane has one item out at a time: the next one comes when that is over.
  *
  * What holds (turns_check):
  *   N1  a lane is in the ring exactly when it has items and, if it is ordered, none of them is out.
@@ -23,7 +23,7 @@
 
 enum {
     TURNS_BUCKETS = 256,  /* of lanes by their key */
-    TURNS_LOOKS_MAX = 64, /* lanes that are asked in one take, when none of them may */
+    TURNS_LOOKS_MAX = 64, /* lanes tried in one take, if none of them may go */
 };
 
 struct turns_item {
@@ -37,7 +37,7 @@ struct turns_lane {
     struct digest key;
     struct turns_item *first;
     struct turns_item *last;
-    void *owner;     /* the caller's: whose lane it is */
+    void *owner;     /* the caller's: the owner of the lane */
     bool is_ordered; /* one item is out at a time */
     uint32_t out;    /* items taken and not over */
     bool in_ring;
@@ -45,7 +45,7 @@ struct turns_lane {
 
 struct turns {
     const struct mem *mem;
-    struct turns_lane *ring; /* whose turn it is; NULL: nobody's */
+    struct turns_lane *ring; /* whose turn it is; NULL: no lane's */
     struct turns_lane *buckets[TURNS_BUCKETS];
     uint64_t waiting; /* items in all lanes */
     uint64_t lanes;
@@ -55,17 +55,18 @@ void turns_init(struct turns *turns, const struct mem *mem);
 /* The items are the caller's to free. */
 void turns_release(struct turns *turns);
 
-/* The lane of that key, made when it is new; NULL: out of memory. It must be given an item. */
+/* The lane of that key, created if it is new; NULL: out of memory. It must be given an item. */
 struct turns_lane *turns_lane(
     struct turns *turns, const struct digest *key, void *owner, bool is_ordered);
 void turns_put(struct turns *turns, struct turns_lane *lane, struct turns_item *item);
-/* To the head of its lane again, instead of turns_over. */
+/* Put it back at the head of its lane, instead of turns_over. */
 void turns_put_back(struct turns *turns, struct turns_lane *lane, struct turns_item *item);
-/* The first item of the next lane that may; NULL: there is none, or TURNS_LOOKS_MAX may not. */
+/* The first item of the next lane that may go; NULL: there is none, or TURNS_LOOKS_MAX lanes may
+ * not. */
 struct turns_item *turns_take(struct turns *turns,
     bool (*may)(void *context, const struct turns_lane *lane), void *context,
     struct turns_lane **ret_lane);
-/* An item that was taken is over. The lane may be gone after it. */
+/* A taken item is finished. This may free the lane. */
 void turns_over(struct turns *turns, struct turns_lane *lane);
 /* The first item of every lane that has one, in no order. */
 void turns_heads(const struct turns *turns,

@@ -7,14 +7,14 @@
 #include "base/macros.h"
 
 enum {
-    DRAIN_NANOS = 1000000000, /* what a flood refused becomes evidence about once a second */
-    NOTES_MAX = 1024,         /* of a flood in the engine at a time; one more is only logged */
-    WAITING_MAX = 64,         /* calls of a loop turn: a lock for so many is cheap enough */
+    DRAIN_NANOS = 1000000000, /* refused duplicates become evidence about once a second */
+    NOTES_MAX = 1024,         /* flood notes in the engine at a time; any more are only logged */
+    WAITING_MAX = 64,         /* calls of a loop turn: one lock for this many is cheap enough */
 };
 
-/* What one thread gathers in a turn; only that thread touches it. */
+/* The calls that one thread gathers in a turn; only that thread uses it. */
 struct door_slot {
-    struct engine_call *waiting[WAITING_MAX]; /* of door_calls, until the turn is over */
+    struct engine_call *waiting[WAITING_MAX]; /* door_calls, until the end of the turn */
     size_t waiting_count;
 };
 
@@ -26,8 +26,8 @@ struct door {
     struct door_slot *turns; /* of each slot */
     struct metrics *metrics;
     struct flood *flood;
-    _Atomic uint64_t drained_nanos; /* when the flood was last asked for what it refused */
-    _Atomic unsigned notes;         /* of the flood, on their way into the evidence */
+    _Atomic uint64_t drained_nanos; /* when the flood was last drained */
+    _Atomic unsigned notes;         /* flood notes on their way into the evidence */
 };
 
 struct engine *door_engine(const struct door *door)
@@ -52,7 +52,7 @@ struct flood *door_flood(const struct door *door)
 
 /* ---- notes for the evidence ---------------------------------------------------------------- */
 
-/* What a flood refused of one key, on its way into the evidence. */
+/* The refused duplicates of one key, on their way into the evidence. */
 struct flood_note {
     struct engine_call call; /* first */
     struct note note;
@@ -133,7 +133,7 @@ static void flood_refused(void *context, const struct record_key *key, uint64_t 
 
 static void submit_gathered(struct door *door, unsigned slot)
 {
-    /* A copy: who is refused may bring the next call of its connection. */
+    /* A copy: a refused call may lead to the next call of its connection. */
     struct door_slot turn = door->turns[slot];
     door->turns[slot].waiting_count = 0;
     for (size_t at = 0; at < turn.waiting_count;) {
@@ -197,15 +197,15 @@ bool door_admit(
     return false;
 }
 
-/* ---- what became of it ---------------------------------------------------------------------- */
+/* ---- reporting ------------------------------------------------------------------------------ */
 
-/* Duplicates in the sense of a flood: each leaves an entry and changes nothing. */
+/* Duplicates in the sense of a flood: each adds an entry and changes nothing. */
 static bool is_duplicate(const struct engine_call *call)
 {
     return call->request.kind == REQUEST_BEGIN && call->decision.kind != DECISION_FIRST_SEEN;
 }
 
-/* What was decided, in a word; NULL when nothing was. */
+/* The name of the decision; NULL: there was none. */
 static const char *decided(const struct door_report *report)
 {
     if (report->flooded_ms > 0) {
@@ -214,7 +214,7 @@ static const char *decided(const struct door_report *report)
     return report->call->err.status != OK ? NULL : decision_name(report->call->decision.kind);
 }
 
-/* The key as asked, or the record's own for calls by operation. Not there: empty. */
+/* The key in the call, or the record's own for calls by operation. Empty when absent. */
 static const struct record_key *key_of(const struct engine_call *call)
 {
     const struct decision *decision = &call->decision;
@@ -232,7 +232,7 @@ static void log_decision(struct door *door, const struct door_report *report, co
     char id[KIND_ID_TEXT_BYTES] = "";
     bool is_there = report->flooded_ms == 0 && record->fence > 0;
     bool is_effect = is_there && record->kind == RECORD_EFFECT;
-    if (is_there) { /* as evidence and the API spell it: op_, cmd_, eff_ or dlv_ */
+    if (is_there) { /* spelled as in evidence and the API: op_, cmd_, eff_ or dlv_ */
         (void)kind_id_put(id, record->kind, &record->operation_id);
     }
     struct log_field fields[] = {
@@ -246,7 +246,7 @@ static void log_decision(struct door *door, const struct door_report *report, co
         LOG_TEXT("request_id", report->request_id), LOG_TEXT("trace_id", report->trace_id),
         LOG_TEXT("actor", report->actor),
         LOG_NUMBER("duration_us", (clock_nanos() - report->started_nanos) / 1000),
-        LOG_NUMBER("status", report->status), /* last: left out when there is no answer yet */
+        LOG_NUMBER("status", report->status), /* last: left out while there is no answer */
     };
     size_t count = COUNT(fields) - (report->status == 0);
     log_event(door->log, LOG_INFO, "decision", fields, count);
@@ -263,8 +263,8 @@ static void log_failure(struct door *door, const struct door_report *report)
     log_event(door->log, LOG_ERROR, "request_failed", fields, COUNT(fields));
 }
 
-/* A gateway's operation that an operator settles is counted apart from its route, which nothing
- * here knows; its scope is a path, with ids in it. */
+/* A gateway's operation that an operator settles is counted apart from its route, which is not
+ * known here; its scope is a path with ids in it. */
 static struct slice label_of(const struct door_report *report)
 {
     if (report->label.len > 0) {
@@ -309,7 +309,7 @@ void door_report(struct door *door, unsigned slot, const struct door_report *rep
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- creation and release ------------------------------------------------------------------ */
 
 enum status door_new(const struct door_options *options, struct door **ret_door, struct err *err)
 {
@@ -342,7 +342,7 @@ void door_free(struct door *door)
     if (door->flood != NULL) {
         flood_drain(door->flood, flood_refused, door);
     }
-    /* The engine calls back for every note that it took, and needs nothing of ours to do so. */
+    /* The engine calls back for every note it took, and needs nothing of the door's to do so. */
     while (atomic_load(&door->notes) > 0) {
         (void)sched_yield();
     }

@@ -5,21 +5,21 @@
 #include "base/check.h"
 
 enum {
-    SHARDS = 64,     /* each with its lock, so that loops seldom meet */
+    SHARDS = 64,     /* each with its own lock, so that loops rarely contend */
     WAYS = 16,       /* keys that compete for one place */
     SHARD_SETS = 64, /* sets of a shard */
     SHARD_KEYS = SHARD_SETS * WAYS,
-    SHARD_REPORTS_MAX = 2 * SHARD_KEYS, /* refused keys between two drains, forgotten ones too */
+    SHARD_REPORTS_MAX = 2 * SHARD_KEYS, /* refused keys between two drains, even if forgotten */
 };
 
 static_assert(SHARDS * SHARD_KEYS == FLOOD_KEYS_MAX, "the table has the size it promises");
 
-/* What was refused of one key since the last drain. It outlives the bucket if that is forgotten. */
+/* Refusals of one key since the last drain. The report outlives its bucket if that is forgotten. */
 struct report {
     struct report *next;
-    struct bucket *bucket; /* whose; NULL: forgotten */
+    struct bucket *bucket; /* the key's bucket; NULL: forgotten */
     uint64_t refused;      /* > 0 */
-    struct record_key key; /* its slices point behind this struct */
+    struct record_key key; /* its slices point past this struct */
 };
 
 /*
@@ -29,20 +29,20 @@ struct report {
  */
 struct bucket {
     struct digest hash;    /* of the record's key */
-    uint64_t tenant;       /* hash of the tenant's name, to tell shares apart */
-    double tokens;         /* duplicates that may come now; below 0 when many came at once */
-    uint64_t last_nanos;   /* when tokens was right, and when the key was last heard of */
-    struct report *report; /* NULL: nothing was refused since the last drain */
+    uint64_t tenant;       /* hash of the tenant's name, to compute shares */
+    double tokens;         /* duplicates that may come now; below 0 after a burst */
+    uint64_t last_nanos;   /* when tokens was computed, and when the key last arrived */
+    struct report *report; /* NULL: nothing refused since the last drain */
 };
 
 struct shard {
     pthread_mutex_t lock;
     uint8_t filled[SHARD_SETS]; /* buckets in use of each set. Most keys have no duplicates: their
-                                   sets are empty, and nothing more has to be fetched */
+                                   sets are empty, and nothing more need be fetched */
     struct bucket buckets[SHARD_KEYS];
-    struct report *reports; /* to be drained */
+    struct report *reports; /* waiting for the drain */
     size_t report_count;
-    uint64_t used; /* buckets */
+    uint64_t used; /* buckets in use */
 };
 
 struct flood {
@@ -108,7 +108,7 @@ static struct bucket *find(struct shard *shard, const struct digest *hash)
     return NULL;
 }
 
-/* FNV-1a. Two tenants that collide share a share; nothing else depends on it. */
+/* FNV-1a. Tenants whose hashes collide share one share; nothing else depends on it. */
 static uint64_t hash_tenant(struct slice tenant)
 {
     uint64_t hash = 0xcbf29ce484222325;
@@ -128,15 +128,15 @@ static size_t count_of(const struct bucket *set, uint64_t tenant)
     return count;
 }
 
-/* The tenant that has to give way in a full set: whoever holds the most of it. The newcomer itself
- * does when it holds as much as anybody, so that no tenant gets past an equal share by pushing. */
+/* The tenant that gives way in a full set: the one that holds the most of it. If the newcomer holds
+ * as much as any other, it gives way itself, so that no tenant exceeds an equal share. */
 static uint64_t who_gives_way(const struct bucket *set, uint64_t newcomer)
 {
     uint64_t most = newcomer;
     size_t most_count = count_of(set, newcomer);
     for (size_t i = 0; i < WAYS; i++) {
         size_t count = count_of(set, set[i].tenant);
-        /* One more than the newcomer has would only swap the two. */
+        /* A tenant with just one more than the newcomer would only swap places with it. */
         if (count > most_count + (most == newcomer)) {
             most = set[i].tenant;
             most_count = count;
@@ -145,7 +145,7 @@ static uint64_t who_gives_way(const struct bucket *set, uint64_t newcomer)
     return most_count == 0 ? set[0].tenant : most;
 }
 
-/* The one to forget in a full set: the quietest of the tenant that gives way. */
+/* The bucket to forget in a full set: the quietest of the tenant that gives way. */
 static struct bucket *choose(struct bucket *set, uint64_t newcomer)
 {
     struct bucket *chosen = NULL;
@@ -164,7 +164,7 @@ static struct bucket *choose(struct bucket *set, uint64_t newcomer)
 
 static double burst_of(struct flood_rate rate)
 {
-    return rate.burst < 1 ? 1 : rate.burst; /* a bucket that never holds a whole one lets none in */
+    return rate.burst < 1 ? 1 : rate.burst; /* it must hold a whole token to let one in */
 }
 
 static void refill(struct bucket *bucket, struct flood_rate rate, uint64_t now_nanos)
@@ -209,8 +209,8 @@ void flood_count(
         bucket = insert(shard, key, rate, now_nanos);
     }
     refill(bucket, rate, now_nanos);
-    /* Those that were let in side by side may overdraw, but no more than a burst, or a key would be
-     * closed for minutes because of one moment. */
+    /* Duplicates that were let in side by side may overdraw, but by no more than a burst. Otherwise
+     * one moment would close a key for minutes. */
     double burst = burst_of(rate);
     bucket->tokens = bucket->tokens - 1 < -burst ? -burst : bucket->tokens - 1;
     (void)pthread_mutex_unlock(&shard->lock);
@@ -244,8 +244,8 @@ static struct report *report_new(const struct mem *mem, const struct record_key 
     return report;
 }
 
-/* Count one refusal. False when there is no room to remember it: then it is not refused, since what
- * was refused is in the evidence. */
+/* Count one refusal. False: there is no room to remember it. Then the duplicate is not refused,
+ * because every refusal must be in the evidence. */
 static bool count_refused(
     const struct mem *mem, struct shard *shard, struct bucket *bucket, const struct record_key *key)
 {
@@ -293,7 +293,7 @@ bool flood_refuse(struct flood *flood, const struct record_key *key, struct floo
     return refused;
 }
 
-/* Take a shard's reports out; from now on its buckets begin new ones. */
+/* Take a shard's reports; its buckets begin new ones from now on. */
 static struct report *take_reports(struct shard *shard)
 {
     (void)pthread_mutex_lock(&shard->lock);

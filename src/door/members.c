@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/text.h"
 
-enum { NAME_SHOWN_MAX = 64 }; /* of a caller's member name in a refusal */
+enum { NAME_SHOWN_MAX = 64 }; /* of a member name from the caller, in a refusal */
 
 enum status member_refuse(struct member_fault *fault, const char *code, const char *format, ...)
 {
@@ -23,7 +23,7 @@ static bool is_passed_over(const struct member_table *table, struct slice name)
     return table->is_open && (slice_is(name, "extensions") || slice_starts(name, SLICE_LIT("x_")));
 }
 
-/* Sort the values of an object by their places in the table. */
+/* Put the values of an object at their members' places in the table. */
 static enum status find_values(const struct member_table *table, const struct json_value *object,
     const struct json_value **ret_values, struct member_fault *fault)
 {
@@ -44,7 +44,7 @@ static enum status find_values(const struct member_table *table, const struct js
     return OK;
 }
 
-/* Put a value into its place. NULL, or what it must be instead. */
+/* Store a value in its place. Returns NULL, or what the value must be instead. */
 static const char *take(enum member_type type, const struct json_value *value, void *place)
 {
     bool is_text = value->type == JSON_STRING;

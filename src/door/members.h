@@ -1,9 +1,9 @@
 /*
  * members: JSON objects, read into structs by a table of their members.
  *
- * Promises:  a member that is unknown, missing or of the wrong type is refused by its name. A
- *            member that is absent and not required leaves its place as it was.
- * Does not:  check limits: builder_check does, for all doors.
+ * Promises:  a member that is unknown, missing or of the wrong type is refused, and the refusal
+ *            names it. An absent optional member leaves its place unchanged.
+ * Does not:  check limits: builder_check does that for all doors.
  */
 #ifndef ONCE_DOOR_MEMBERS_H
 #define ONCE_DOOR_MEMBERS_H
@@ -14,38 +14,38 @@
 #include "canon/json.h"
 
 enum member_type {
-    MEMBER_VALUE,         /* the caller reads it itself */
-    MEMBER_OBJECT,        /* likewise, an object */
-    MEMBER_TEXT,          /* struct slice: a string that is not empty */
+    MEMBER_VALUE,         /* the caller reads the value itself */
+    MEMBER_OBJECT,        /* likewise, but it must be an object */
+    MEMBER_TEXT,          /* struct slice: a non-empty string */
     MEMBER_TEXT_OR_EMPTY, /* struct slice */
     MEMBER_DURATION,      /* int64_t: "30s" in milliseconds */
     MEMBER_BOOL,          /* bool */
-    MEMBER_POSITIVE,      /* uint64_t: a whole number from 1 on */
+    MEMBER_POSITIVE,      /* uint64_t: a whole number of at least 1 */
 };
 
 struct member {
     struct slice name;
     enum member_type type;
     bool is_required;
-    size_t offset; /* of its place in the struct; not used for values and objects */
+    size_t offset; /* of the member's place in the struct; unused for values and objects */
 };
 
-/* The members that an object may have. */
+/* The members an object may have. */
 struct member_table {
-    const char *prefix; /* of their names in refusals, such as "source." */
+    const char *prefix; /* put before member names in refusals, such as "source." */
     const struct member *members;
     size_t count;
-    bool is_open; /* x_* and extensions are passed over */
+    bool is_open; /* members x_* and extensions are ignored */
 };
 
 /* Why an object is refused. */
 struct member_fault {
-    const char *code; /* "unknown_member", "missing_member"; NULL: "invalid_member" */
+    const char *code; /* "unknown_member" or "missing_member"; NULL: "invalid_member" */
     struct err err;   /* E_INVALID */
 };
 
-/* Read an object into a struct. ret_values has the value of each member of the table, NULL where it
- * is absent. E_INVALID. */
+/* Read an object into a struct. ret_values gets the value of each member of the table, NULL where
+ * it is absent. E_INVALID. */
 enum status members_read(const struct member_table *table, const struct json_value *object,
     void *into, const struct json_value **ret_values, struct member_fault *fault) MUST_CHECK;
 

@@ -10,23 +10,23 @@ enum { PLACES = 8192 }; /* of the table; a power of two, more than three times S
 
 static_assert(PLACES > 3 * SERIES_MAX, "a search in the table ends soon");
 
-/* A pair that has a number. It never changes once it is published. */
+/* A pair that has a number. It never changes after it is published. */
 struct labelled {
-    size_t tenant; /* number */
-    size_t number; /* its own */
+    size_t tenant; /* the tenant's number */
+    size_t number; /* its own number */
     struct slice scope;
     char text[];
 };
 
 struct tenant {
-    struct slice name; /* behind this struct */
-    size_t scopes;     /* that have a number, without "_other"; under the lock */
+    struct slice name; /* stored after this struct */
+    size_t scopes;     /* with a number, not counting "_other"; under the lock */
 };
 
 /*
  * N1  places, names and tenants only ever get new entries, under the lock; each is written before
- *     the pointer or count that leads to it is (release), so that readers need no lock (acquire).
- * N2  tenants[METRICS_TENANTS_MAX] is "_other" and exists from the beginning.
+ *     the pointer or count that leads to it (release), so readers need no lock (acquire).
+ * N2  tenants[METRICS_TENANTS_MAX] is "_other" and exists from the start.
  */
 struct metric_labels {
     const struct mem *mem;
@@ -35,14 +35,14 @@ struct metric_labels {
     _Atomic(struct labelled *) names[SERIES_MAX];
     atomic_size_t count; /* of names */
     size_t shared_count; /* of these, beyond their tenants' own room; under the lock */
-    size_t tenant_count; /* without "_other"; under the lock */
+    size_t tenant_count; /* not counting "_other"; under the lock */
     _Atomic(struct tenant *) tenants[SERIES_TENANTS_MAX];
     _Atomic(const char *) routes[SERIES_ROUTES_MAX];
 };
 
 static const struct slice other = {"_other", 6};
 
-/* A tenant with a copy of its name behind it. */
+/* A tenant, with a copy of its name stored after it. */
 static struct tenant *tenant_new(const struct mem *mem, struct slice name)
 {
     struct tenant *tenant = mem_alloc(mem, sizeof *tenant + name.len);
@@ -86,7 +86,7 @@ void metric_labels_free(struct metric_labels *labels)
     mem_free(labels->mem, labels);
 }
 
-/* FNV-1a, the tenant's length first so that the two parts are told apart. */
+/* FNV-1a. The tenant's length comes first, so that the boundary between the two parts counts. */
 static size_t hash_of(struct slice tenant, struct slice scope)
 {
     uint64_t hash = 0xcbf29ce484222325 ^ tenant.len;
@@ -104,7 +104,7 @@ static struct tenant *tenant_at(const struct metric_labels *labels, size_t numbe
     return atomic_load_explicit(&labels->tenants[number], memory_order_acquire);
 }
 
-/* The place of the pair, or the empty one where it belongs. */
+/* The pair's place, or the empty place where it belongs. */
 static _Atomic(struct labelled *) *search(
     struct metric_labels *labels, struct slice tenant, struct slice scope)
 {
@@ -139,7 +139,7 @@ static size_t find_tenant(struct metric_labels *labels, struct slice name)
     return labels->tenant_count++;
 }
 
-/* Give the pair the next number. NULL: no memory. */
+/* Give the pair the next number. NULL: out of memory. */
 static const struct labelled *give_number(
     struct metric_labels *labels, size_t tenant, struct slice scope)
 {
@@ -169,7 +169,7 @@ static const struct labelled *find_other(struct metric_labels *labels, size_t te
     return found != NULL ? found : give_number(labels, tenant, other);
 }
 
-/* A number for a scope that has none yet. NULL: there is no room, or no memory. */
+/* Give a number to a scope that has none. NULL: no room, or out of memory. */
 static const struct labelled *name_scope(
     struct metric_labels *labels, size_t number, struct slice scope)
 {
@@ -187,7 +187,7 @@ static const struct labelled *name_scope(
     return named;
 }
 
-/* What a new pair is counted under. */
+/* The label that a new pair is counted under. */
 static const struct labelled *find_or_name(
     struct metric_labels *labels, struct slice tenant_name, struct slice scope)
 {
@@ -204,8 +204,8 @@ static const struct labelled *find_or_name(
 struct metric_labels_place metric_labels_find(
     struct metric_labels *labels, struct slice tenant, struct slice scope)
 {
-    /* Records from before the rule for names: a label with a NUL would end the page for Prometheus,
-     * and spelled otherwise it might be the name of a different one (P9). */
+    /* For records older than the rule for names. A label with a NUL would end the page for
+     * Prometheus, and an escaped one could equal a different tenant's name (P9). */
     scope = name_valid(scope) ? scope : other;
     tenant = name_valid(tenant) ? tenant : other;
     const struct labelled *found =
@@ -216,8 +216,8 @@ struct metric_labels_place metric_labels_find(
         (void)pthread_mutex_unlock(&labels->lock);
     }
     if (found == NULL) {
-        /* Not even memory for "_other": what was counted goes to the last number, which no name
-         * is given before all others are. */
+        /* No memory even for "_other": count under the last number, which is the last to get a
+         * name. */
         return (struct metric_labels_place){SERIES_MAX - 1, METRICS_TENANTS_MAX};
     }
     return (struct metric_labels_place){found->number, found->tenant};

@@ -1,5 +1,5 @@
 /*
- * past 800 lines because every family of the page is in this file, beside the others.
+ * This file is past 800 lines because it holds every metric family of the page.
  */
 #include "door/metrics.h"
 
@@ -20,13 +20,13 @@
 #include "door/metric_labels.h"
 
 enum {
-    DECISIONS_MAX = 24, /* decisions by name, the last of them is "other" */
-    DECISIONS_ZERO = 8, /* the first of them are shown before there was one */
+    DECISIONS_MAX = 24, /* decisions by name; the last is "other" */
+    DECISIONS_ZERO = 8, /* the first N are shown as 0 before they occur */
     CODES_MAX = 32,     /* statuses of answers, likewise */
-    BUCKETS_MAX = 17,   /* of any histogram here, the last of them without a bound */
+    BUCKETS_MAX = 17,   /* of any histogram here; the last has no bound */
 };
 
-/* Every decision that is counted, as it is spelled; whatever else comes is "other". */
+/* Every decision that is counted, by its name; any other is "other". */
 static const char *const decisions[DECISIONS_MAX] = {"first_seen", "duplicate_replayed",
     "in_progress", "conflict_rejected", "held_unknown", "sealed", "released", "unknown", "renewed",
     "resolved", "not_found", "stale_fence", "already_sealed", "still_running", "stale_version",
@@ -36,7 +36,7 @@ static const unsigned codes[CODES_MAX] = {101, 200, 201, 202, 204, 304, 400, 401
     406, 408, 409, 410, 411, 412, 413, 414, 415, 417, 422, 429, 431, 500, 501, 502, 503, 504, 505,
     507};
 
-/* Upper bounds, in the unit of what is counted; zero ends the list. */
+/* Upper bounds, in the unit that is counted; zero ends the list. */
 static const double seal_seconds[BUCKETS_MAX] = {
     .001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 3600, 86400};
 static const double diff_bytes[BUCKETS_MAX] = {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
@@ -49,7 +49,7 @@ static const double delay_seconds[METRICS_DELAYS] = {
 typedef _Atomic uint64_t counter;
 
 struct histogram {
-    counter buckets[BUCKETS_MAX]; /* not cumulative; the last one: above all bounds */
+    counter buckets[BUCKETS_MAX]; /* not cumulative; the last is above all bounds */
     counter sum;                  /* in thousandths of the unit, or in nanoseconds */
 };
 
@@ -67,13 +67,14 @@ struct route_counts {
     struct histogram seconds;
 };
 
-/* Of one loop: no other thread writes here, so that adding needs no lock and no shared line. */
+/* Counters of one loop: no other thread writes here, so adding needs no lock and shares no cache
+ * line. */
 struct loop {
     struct metric_labels_counts series[SERIES_MAX];
     struct tenant_counts tenants[SERIES_TENANTS_MAX];
     struct route_counts routes[SERIES_ROUTES_MAX];
     counter doubts[METRICS_DOUBTS_MAX];
-    char apart[64]; /* the next loop's begin on a cache line of their own */
+    char apart[64]; /* so that the next loop's counters begin on a different cache line */
 };
 
 struct metrics {
@@ -88,8 +89,8 @@ struct metrics {
     metrics_report_queues tell_queues; /* NULL: there are no queues */
     void *queues_context;
     const char *dir;             /* of the store; NULL: it has none */
-    _Atomic int64_t reloaded_ms; /* when a configuration was last taken; the start is one */
-    _Atomic bool is_reload_good; /* the last one was */
+    _Atomic int64_t reloaded_ms; /* when a configuration was last loaded, at the start or later */
+    _Atomic bool is_reload_good; /* the last reload succeeded */
     struct loop loops[];
 };
 
@@ -164,7 +165,7 @@ void metrics_expect(struct metrics *metrics, struct slice tenant, struct slice s
 
 /* --- Counting --------------------------------------------------------------------------------- */
 
-/* One writer: no need for a locked instruction. */
+/* There is one writer: no locked instruction is needed. */
 static void add(counter *count, uint64_t value)
 {
     uint64_t now = atomic_load_explicit(count, memory_order_relaxed);
@@ -245,7 +246,7 @@ void metrics_doubt(struct metrics *metrics, unsigned loop, unsigned reason)
 
 /* --- Showing ---------------------------------------------------------------------------------- */
 
-/* The byte distance of a counter in its loop is the same in every loop. */
+/* A counter has the same byte offset in every loop. */
 static uint64_t total(const struct metrics *metrics, const counter *first)
 {
     uintptr_t at = (uintptr_t)first - (uintptr_t)&metrics->loops[0];
@@ -270,8 +271,8 @@ static void put_value(
     buf_printf(out, "%s %.15g\n", name, value);
 }
 
-/* Text format 0.0.4 takes UTF-8 without NUL, with backslashes, quotes and line feeds escaped. A
- * value that is not a valid name would have these, and is not shown. */
+/* Text format 0.0.4 takes UTF-8 without NUL; backslashes, quotes and line feeds are escaped. NUL
+ * and line feeds occur only in invalid names, which are shown as "_other". */
 static void put_label(struct buf *out, const char *name, struct slice value)
 {
     value = name_valid(value) ? value : SLICE_LIT("_other");
@@ -286,15 +287,15 @@ static void put_label(struct buf *out, const char *name, struct slice value)
     buf_char(out, '"');
 }
 
-/* A histogram as it is shown: counts of its buckets, already summed over the loops. */
+/* A histogram for the page: the counts of its buckets, summed over the loops. */
 struct shown {
     const char *name;
     const char *label; /* NULL: none */
     struct slice value;
-    const char *kind;     /* a further label, of a target; NULL: none */
-    const double *bounds; /* as many as there are buckets but the last */
+    const char *kind;     /* a second label, of a target; NULL: none */
+    const double *bounds; /* one less than the buckets */
     const uint64_t *buckets;
-    size_t count; /* buckets, the last one without a bound */
+    size_t count; /* buckets; the last has no bound */
     double sum;
 };
 
@@ -332,7 +333,7 @@ static void put_histogram(struct buf *out, const struct shown *shown)
     }
 }
 
-/* One of ours, summed over the loops; nothing while nothing was counted. */
+/* A histogram of ours, summed over the loops; nothing while it is empty. */
 static void put_counted(const struct metrics *metrics, struct buf *out, struct shown shown,
     const struct histogram *histogram, double unit)
 {
@@ -353,8 +354,8 @@ static void put_counted(const struct metrics *metrics, struct buf *out, struct s
     }
 }
 
-/* Whether a tenant's figures are for this reader. What tenants past the cap share is for nobody but
- * those who see all (P9). */
+/* Whether this reader may see a tenant's figures. Those of "_other", which tenants beyond the limit
+ * share, are only for readers who see all tenants (P9). */
 static bool is_shown(const struct metrics_view *view, const struct metric_labels_tenant *tenant)
 {
     return view->tenant.len == 0 || (!tenant->is_shared && slice_equal(tenant->name, view->tenant));
@@ -386,7 +387,7 @@ static void put_decisions(struct metrics *metrics, const struct metrics_view *vi
     }
 }
 
-/* A counter by tenant that is the sum of one decision over all its scopes. */
+/* A counter by tenant: the sum of one decision over all its scopes. */
 static void put_by_tenant(struct metrics *metrics, const struct metrics_view *view, struct buf *out,
     const char *family, const char *decision)
 {
@@ -478,7 +479,7 @@ static void put_http(const struct http_server_stats *http, struct buf *out)
     }
 }
 
-/* Histograms of the engine: bounds are powers of two of the first one. */
+/* Histograms of the engine: each bound is the first one times a power of two. */
 static void put_powers(struct buf *out, const char *name, const uint64_t buckets[ENGINE_BUCKETS],
     double first, double sum)
 {
@@ -492,7 +493,7 @@ static void put_powers(struct buf *out, const char *name, const uint64_t buckets
     put_histogram(out, &shown);
 }
 
-/* By the store's time; 0 is never. */
+/* By the store's time; 0 means never. */
 static double seconds_since(const struct engine_stats *engine, int64_t since_ms)
 {
     int64_t now_ms = engine->now_ms;
@@ -530,7 +531,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         seconds_since(engine, engine->checkpoint_ms));
 }
 
-/* A figure of each upstream or target; label is a further one with its value, or NULL. */
+/* A figure of each upstream or target, with a second label and its value, or NULL. */
 enum { FIGURES_MAX = 5 };
 struct figure_family {
     const char *name;
@@ -538,7 +539,7 @@ struct figure_family {
     const char *help;
     const char *label;
     struct {
-        const char *value; /* of the label; NULL: none, and no more of them */
+        const char *value; /* of the label; NULL: none, and the last figure */
         size_t offset;     /* in struct upstream_stats, or in struct metrics_target */
     } figures[FIGURES_MAX];
 };
@@ -685,7 +686,7 @@ unsigned metrics_delay(int64_t delay_ms)
     return bucket;
 }
 
-/* How long work waits for its call: what waits now, and what was begun. */
+/* How long calls wait for their turn: those waiting now, and those begun. */
 static void put_delays(const struct engine_stats *engine, const struct metrics_target *targets,
     size_t count, struct buf *out)
 {
@@ -734,12 +735,12 @@ static void put_targets(
     }
 }
 
-/* What Once does by itself and has not done yet, or gave up. */
+/* Calls that Once has yet to make by itself, or gave up. */
 static void put_work(const struct engine_stats *engine, struct buf *out)
 {
     static const struct {
         enum record_kind kind;
-        const char *name; /* as struct dispatch_kind has it */
+        const char *name; /* as in struct dispatch_kind */
     } kinds[] = {
         {RECORD_COMMAND, "commands"}, {RECORD_EFFECT, "effects"}, {RECORD_DELIVERY, "deliveries"}};
     static const enum record_status statuses[] = {RECORD_PENDING, RECORD_WAITING,
@@ -761,7 +762,7 @@ static void put_work(const struct engine_stats *engine, struct buf *out)
     }
 }
 
-/* What the files of a store take up, and how many of them are segments. */
+/* The space that a store's files take, and how many of them are segments. */
 struct store_files {
     double bytes;
     double segments;
@@ -776,7 +777,7 @@ static struct store_files read_files(const char *dir)
         struct stat facts;
         if (fstatat(dirfd(folder), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(facts.st_mode)) {
-            files.bytes += (double)facts.st_blocks * 512; /* POSIX: of this unit */
+            files.bytes += (double)facts.st_blocks * 512; /* POSIX: st_blocks counts these units */
             files.segments += strncmp(entry->d_name, "segment-", 8) == 0;
         }
     }
@@ -843,7 +844,7 @@ static double open_fds(void)
     if (folder == NULL) {
         return 0;
     }
-    double count = -3; /* ".", ".." and the folder's own */
+    double count = -3; /* ".", ".." and the directory's own */
     while (readdir(folder) != NULL) {
         count++;
     }
@@ -856,7 +857,7 @@ static double seconds_of(const struct timeval *time)
     return (double)time->tv_sec + (double)time->tv_usec / 1e6;
 }
 
-/* The first reason is that there is none. */
+/* The first reason means no doubt. */
 static void put_doubts(const struct metrics *metrics, struct buf *out)
 {
     static const char *const reasons[METRICS_DOUBTS_MAX] = {"", "changes", "cookies", "nothing"};

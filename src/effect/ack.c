@@ -1,17 +1,17 @@
 /*
- * POST /v1/effects/{effect_id}/ack: what a connector service says about an effect later, after it
+ * POST /v1/effects/{effect_id}/ack: a connector service acknowledges an effect later, after it
  * answered "pending" or its answer was lost (CCO-7).
  *
  *     read the body > read the record > token > attempt > (engine, one dependent group) > answer
  *
- * Promises:  whoever does not have the token of one of the last two attempts learns nothing: a
- *            wrong token and an effect that is not there are one answer. The one exception: while
- *            an attempt is under way its token is not stored yet, so anybody is told to come back.
- *            An acknowledgement settles the attempt that its token belongs to, under the fence of
- *            that attempt (P4), or nothing. The same one again changes nothing and is answered the
- *            same way.
- * Crash:     before the commit nothing happened, and the service hears no answer and sends it
- *            again; after it the same acknowledgement is recognised.
+ * Promises:  a caller without the token of one of the last two attempts learns nothing: a wrong
+ *            token and an absent effect get the same answer. One exception: while an attempt is in
+ *            progress its token is not stored yet, so every caller is asked to come back. An
+ *            acknowledgement settles the attempt that its token belongs to, under that attempt's
+ *            fence (P4), or nothing. A repeated acknowledgement changes nothing and gets the same
+ *            answer.
+ * Crash:     before the commit nothing happened; the service gets no answer and sends it again.
+ *            After it the repeated acknowledgement is recognised.
  */
 #include <stdatomic.h>
 
@@ -28,13 +28,13 @@
 enum { COME_BACK_MS = 1000 };
 
 struct later_ack {
-    struct api_query query; /* first, so that the query's pointer is ours */
+    struct api_query query; /* first, so that the query's pointer is the later_ack's */
     struct acknowledgement ack;
     struct slice token;
     struct slice status_word;
-    struct slice timestamp; /* the service's own; ours is the one that counts */
+    struct slice timestamp; /* the service's own; ours is used */
     struct effect_detail detail;
-    struct dispatch_call call; /* what settles it */
+    struct dispatch_call call; /* settles the effect */
     _Atomic size_t left;
 };
 
@@ -44,7 +44,7 @@ static void refuse_early(struct api_request *request)
 {
     api_refuse(request, &(struct problem){.status = 409,
                             .code = "still_running",
-                            .detail = SLICE_LIT("the attempt is under way: its answer is not "
+                            .detail = SLICE_LIT("the attempt is in progress: its answer is not "
                                                 "stored yet; send this again"),
                             .effect = PROBLEM_EFFECT_NO,
                             .retry = PROBLEM_RETRY_AFTER,
@@ -63,7 +63,7 @@ static void refuse_different(struct api_request *request)
         "the attempt was settled with a different acknowledgement; the first one stands");
 }
 
-/* The service may see what it acknowledged. */
+/* Show the service the effect that it acknowledged. */
 static void show(struct later_ack *self)
 {
     struct effect_show show = {.id = self->call.record->operation_id, .status = 200};
@@ -85,7 +85,7 @@ static void resume(void *context, struct http_exchange *exchange)
         is_refused = is_refused || call->calls[i]->refused;
     }
     if (is_refused && call->call_count > 1 && !first->refused) {
-        call->is_alone = true; /* as the dispatcher does: the effect itself is settled */
+        call->is_alone = true; /* as the dispatcher does: settle the effect by itself */
         compose_and_submit(self);
         return;
     }
@@ -105,7 +105,7 @@ static void resume(void *context, struct http_exchange *exchange)
     } else if (kind == DECISION_ALREADY_SEALED) {
         refuse_different(request);
     } else {
-        effects_refuse_missing(request); /* its window ended meanwhile */
+        effects_refuse_missing(request); /* its window has ended meanwhile */
     }
 }
 
@@ -152,7 +152,7 @@ static void compose_and_submit(struct later_ack *self)
     enum status status = compose(self, &err);
     if (status == OK && call->record->status == RECORD_UNKNOWN &&
         call->calls[0]->request.kind == REQUEST_UNKNOWN) {
-        /* This attempt failed, and an earlier one may have happened: a person decides. */
+        /* This attempt failed, but an earlier one may have happened: a person decides. */
         effects_refuse_status(request, call->record);
         return;
     }
@@ -169,7 +169,7 @@ static void compose_and_submit(struct later_ack *self)
 
 /* ---- in ---------------------------------------------------------------------------------- */
 
-/* The same acknowledgement as the one that is stored. Without a provider_ref: whichever is. */
+/* Whether it equals the stored acknowledgement. Without a provider_ref, any stored one matches. */
 static bool is_same(const struct later_ack *self)
 {
     const struct acknowledgement *ack = &self->ack;
@@ -178,7 +178,7 @@ static bool is_same(const struct later_ack *self)
            (ack->provider_ref.len == 0 || slice_equal(ack->provider_ref, detail->provider_ref));
 }
 
-/* What is known of it, now that the token is one of this effect's. */
+/* Continue with a token that belongs to this effect. */
 static void go_on(struct later_ack *self, bool is_before)
 {
     struct api_request *request = self->query.request;
@@ -206,7 +206,7 @@ static void go_on(struct later_ack *self, bool is_before)
     }
 }
 
-/* Whether an attempt is under way whose token is not stored yet. */
+/* Whether an attempt is in progress whose token is not stored yet. */
 static bool is_early(struct later_ack *self)
 {
     const struct record *record = self->call.record;
@@ -244,8 +244,7 @@ static void found(struct api_query *query)
     bool is_before = digest_equal_secret(&shown, &detail->ack_token_before) &&
                      !digest_equal(&detail->ack_token_before, &none);
     if (is_last || is_before) {
-        request->caller.tenant =
-            self->call.record->key.tenant; /* P9: this effect's, and its only */
+        request->caller.tenant = self->call.record->key.tenant; /* P9: this effect's, only */
         go_on(self, !is_last);
     } else if (is_early(self)) {
         refuse_early(request);
@@ -254,7 +253,7 @@ static void found(struct api_query *query)
     }
 }
 
-/* What is wrong with the body, whichever effect it is about. */
+/* Check the body, without regard to the effect. */
 static enum status check(struct later_ack *self, struct member_fault *fault)
 {
     struct acknowledgement *ack = &self->ack;
@@ -307,6 +306,6 @@ void effect_acknowledge(struct api_request *request)
     self->query.query.kind = QUERY_OPERATION;
     self->query.query.kinds = STORE_KIND(RECORD_EFFECT);
     self->query.query.operation_id = id;
-    self->query.query.any_tenant = true; /* the token says whose it is */
+    self->query.query.any_tenant = true; /* the token determines the tenant */
     api_query_run(&self->query, request);
 }

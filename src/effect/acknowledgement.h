@@ -1,7 +1,7 @@
 /*
  * acknowledgement: what a provider's answer says about an effect (CCO-7).
  *
- * Promises:  what is not exactly an acknowledgement is none: it is never taken for success.
+ * Promises:  an answer that is not exactly an acknowledgement is never taken for success.
  * Ownership: slices point into the text or the arena.
  */
 #ifndef ONCE_EFFECT_ACKNOWLEDGEMENT_H
@@ -17,12 +17,12 @@ struct acknowledgement {
     bool retryable;
 };
 
-/* False: it is not an acknowledgement, or there is no memory to see. */
+/* False: it is not an acknowledgement, or there is no memory to read it. */
 bool acknowledgement_read(
     struct slice text, struct arena *arena, struct acknowledgement *ret_acknowledgement);
 
-/* The provider's name for the effect: where is a JSON Pointer into the answer, or "header:NAME".
- * Empty: the answer has none. */
+/* The provider's name for the effect; where is a JSON Pointer into the answer, or "header:NAME".
+ * Empty: absent from the answer. */
 struct slice acknowledgement_ref(const char *where, const struct outcall *out, struct arena *arena);
 
 #endif

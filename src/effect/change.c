@@ -1,8 +1,8 @@
 /*
- * What a different configuration changes about connectors and types of effect, as evidence
- * (CCO-13): one config.changed entry for each change and each tenant that may use the connector. A
- * secret is named by the first 16 digits of its SHA-256: two different ones can be told apart, and
- * neither can be read.
+ * Writes the changes that a different configuration makes to connectors and types of effect to the
+ * evidence (CCO-13): one config.changed entry for each change and each tenant that may use the
+ * connector. A secret is named by the first 16 digits of its SHA-256: a change of the secret is
+ * visible, but the secret is not.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static bool is_first_of(const struct config *config, size_t token)
     return !slice_is(config->tokens[token].tenant, "*");
 }
 
-/* To every tenant that may use the connector. */
+/* Write it for every tenant that may use the connector. */
 static enum status tell(struct effects *effects, const struct config *config,
     const struct config_connector *connector, struct slice reason, struct err *err)
 {
@@ -127,7 +127,7 @@ static const char *mark_named(const struct secret_mark *marks, const char *name)
     return "";
 }
 
-/* What became of one connector: nothing is appended when it is the same. */
+/* Describe the change of one connector: appends nothing if it is the same. */
 static void put_connector(const struct config_connector *before,
     const struct config_connector *after, const char *old_mark, const char *new_mark,
     struct buf *out)
@@ -168,7 +168,7 @@ static void put_type(
     buf_release(&changes);
 }
 
-/* What there was, and what there will be: each name once. */
+/* The configuration before and after; each name is compared once. */
 struct config_step {
     struct effects *effects;
     const struct config *before;

@@ -15,7 +15,7 @@ enum {
     HEAD_BYTES_MAX = 64 << 10,
     BODY_BYTES_MAX = 4 << 20, /* a payload at its limit, form-encoded */
     ROOTS = 7,
-    DEPTH_MAX = 32, /* of members in a form; deeper is no form */
+    DEPTH_MAX = 32, /* of members in a form; a deeper tree has no form */
 };
 
 /* ---- what templates name ------------------------------------------------------------------- */
@@ -90,8 +90,8 @@ static struct slice token_take(struct slice *pointer, char *buffer, size_t room)
     return slice_of(buffer, len);
 }
 
-/* The tree again, with one member set: what the pointer leads to. Everything else stands as it
- * came, byte for byte: numbers keep their digits. */
+/* Write the tree again, with the member that the pointer names set. Everything else is copied byte
+ * for byte: numbers keep their digits. */
 static void put_with(struct buf *out, struct slice text, const struct json_value *value,
     struct slice pointer, struct slice member)
 {
@@ -154,7 +154,7 @@ static void put_encoded(struct buf *out, struct slice text)
     }
 }
 
-/* a=1&b[c]=2&d[0]=3: as providers with forms write members of members. */
+/* a=1&b[c]=2&d[0]=3: the usual way to write nested members in a form. */
 static bool put_form(struct buf *out, struct buf *name, const struct json_value *value, int depth)
 {
     size_t len = name->len;
@@ -222,7 +222,7 @@ static void put_raw(struct jsonw *json, const char *name, struct slice text)
     }
 }
 
-/* CCO-1, and what we add. Extensions are members of their own (CCO-11). */
+/* CCO-1, and our additions. Extensions are separate members (CCO-11). */
 static enum status put_envelope(
     const struct compose_from *from, const struct names *names, struct buf *out)
 {
@@ -300,7 +300,7 @@ static void put_usual(struct http_put *put, const struct compose_from *from)
     }
 }
 
-/* Those of the type, with their values. */
+/* The type's own fields, with their values. */
 static enum status put_own(struct http_put *put, const struct compose_from *from,
     const struct names *names, struct mem *mem, struct err *err)
 {

@@ -1,12 +1,11 @@
 /*
- * compose: the HTTP request of an effect, or of a question about one, from its type, its connector
- * and what was kept of it.
+ * compose: makes the HTTP request of an effect, or of a question about one, from its type, its
+ * connector and its record.
  *
- * Promises:  nothing of a payload or target can end a line, leave its path segment or its form
- *            field. The same effect is composed to the same bytes at every attempt but for what
- *            names the attempt, so that a provider recognises a repetition. A credential is in the
- *            head alone.
- * Does not:  send, or follow anything.
+ * Promises:  no value of a payload or target can end a line, or leave its path segment or form
+ *            field. Every attempt of an effect has the same bytes, except for those that name the
+ *            attempt, so that a provider recognises a repetition. A credential is only in the head.
+ * Does not:  send, or follow links.
  * Ownership: everything composed is in the arena.
  */
 #ifndef ONCE_EFFECT_COMPOSE_H
@@ -16,18 +15,18 @@
 #include "effect/effect.h"
 #include "http/head.h"
 
-/* What it is made from. */
+/* What the request is made from. */
 struct compose_from {
     const struct config_effect *type;
     const struct record *record;
     const struct effect_detail *detail;
-    struct slice payload;    /* JSON, as it came */
-    struct slice authority;  /* of the Host field */
-    struct slice field;      /* of the credential: its name … */
+    struct slice payload;    /* JSON, as received */
+    struct slice authority;  /* for the Host field */
+    struct slice field;      /* for the credential: its name … */
     struct slice credential; /* … and value; empty: none */
     struct slice request_id;
     struct slice ack_token; /* envelope: as text; empty: none */
-    struct slice ack_url;   /* envelope: where it is sent; empty: not known */
+    struct slice ack_url;   /* envelope: where the acknowledgement is sent; empty: not known */
 };
 
 struct composed {
@@ -36,15 +35,15 @@ struct composed {
     enum http_method method;
 };
 
-/* An attempt. E_INVALID: a template names what the effect does not have; the text says which.
- * E_NOMEM, E_LIMIT: it is too long. */
+/* An attempt. E_INVALID: a template names a value that the effect does not have; the text says
+ * which. E_NOMEM, E_LIMIT: it is too long. */
 enum status compose_attempt(const struct compose_from *from, struct arena *arena,
     struct composed *ret_composed, struct err *err) MUST_CHECK;
 /* A question by the connector's lookup: a GET without a body. */
 enum status compose_question(const struct compose_from *from, struct arena *arena,
     struct composed *ret_composed, struct err *err) MUST_CHECK;
 
-/* The key as the provider gets it: as it is, or its SHA-256 in base64url where it is too long. */
+/* The key for the provider: as it is, or its SHA-256 in base64url where it is too long. */
 enum { COMPOSE_KEY_BYTES_MAX = 256 };
 struct slice compose_key(
     const struct config_idempotency *how, struct slice key, char ret_text[COMPOSE_KEY_BYTES_MAX]);

@@ -3,8 +3,8 @@
  *
  *     read > admit > submit > (engine) > offer > answer, or wait for its end > answer
  *
- * A crash before the commit: nothing happened, and nobody was answered. After it and before the
- * answer: the effect is there and is sent; the same envelope again finds it.
+ * A crash before the commit: nothing happened, and no answer was sent. After it and before the
+ * answer: the effect exists and is sent; the same envelope finds it again.
  */
 #include <stdio.h>
 
@@ -26,9 +26,9 @@ struct arrival {
     struct door_call door;
     struct api_request *request;
     struct effect_order order;
-    struct buf answer; /* with room for a 202 before the engine is asked */
-    int64_t wait_ms;   /* left to wait for its end; 0: no more */
-    bool is_made;      /* it was the first one, and is offered already */
+    struct buf answer; /* has room for a 202 before the engine is called */
+    int64_t wait_ms;   /* left to wait for its end; 0: do not wait */
+    bool is_made;      /* it was the first, and has been offered already */
 };
 
 static struct effects *effects_of(const struct arrival *arrival)
@@ -54,7 +54,7 @@ static void report(struct arrival *arrival, unsigned status, size_t diff_bytes)
     door_report(effects_of(arrival)->door, request->exchange->loop, &told);
 }
 
-/* It is there and not settled yet. */
+/* The effect exists and is not settled yet. */
 static void answer_accepted(struct arrival *arrival, const char *decision)
 {
     struct api_request *request = arrival->request;
@@ -64,7 +64,7 @@ static void answer_accepted(struct arrival *arrival, const char *decision)
     char id[KIND_ID_TEXT_BYTES];
     char url[64];
     struct err err;
-    /* An invalid detail is told by whoever shows it whole; the id is enough here. */
+    /* An invalid detail is reported when the whole effect is shown; the id is enough here. */
     (void)!effect_detail_decode(record->detail, request->exchange->arena, &detail, &err);
     (void)snprintf(
         url, sizeof url, "/v1/effects/%s", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
@@ -84,7 +84,7 @@ static void answer_accepted(struct arrival *arrival, const char *decision)
     api_answer_end(request, SLICE_LIT("application/json"), buf_view(&arrival->answer), true);
 }
 
-/* The first one's {"payload":…,"target":…}: whole while it is kept, redacted afterwards. */
+/* The first effect's {"payload":…,"target":…}: whole while it is kept, redacted afterwards. */
 static enum status first_form(
     struct arrival *arrival, struct arena *trees, const struct json_value **ret_form)
 {
@@ -111,7 +111,7 @@ static enum status first_form(
     return status == OK ? json_read(buf_view(&out), trees, ret_form, &err) : status;
 }
 
-/* How this one differs, with nothing of what is redacted in it. */
+/* How this one differs, without any redacted value. */
 static enum status put_diff(struct arrival *arrival, struct buf *out, bool *ret_truncated)
 {
     struct arena trees;
@@ -177,7 +177,7 @@ static void answer_settled(struct arrival *arrival)
 
 static void submit(struct arrival *arrival);
 
-/* The same arrival again, as a duplicate that waits for the end of what it made. */
+/* Submit the same arrival again, as a duplicate that waits for the end of the effect. */
 static void wait_for_end(struct arrival *arrival)
 {
     arrival->door.engine.wait_ms = arrival->wait_ms;
@@ -206,7 +206,7 @@ static void answer(struct arrival *arrival)
     switch ((int)call->decision.kind) {
     case DECISION_CONFLICT_REJECTED: answer_conflict(arrival); return;
     case DECISION_DUPLICATE_REPLAYED: answer_settled(arrival); return;
-    default: answer_accepted(arrival, word); return; /* made, in progress, or uncertain */
+    default: answer_accepted(arrival, word); return; /* enqueued, in progress, or uncertain */
     }
 }
 
@@ -287,7 +287,7 @@ void effect_create(struct api_request *request)
     struct effect_sender sender = effects_sender(request->state, request, config);
     enum status status =
         effect_envelope_read(&sender, body, &arrival->door.engine, &arrival->order, &fault);
-    arrival->order.type = NULL; /* the configuration's, which may go meanwhile */
+    arrival->order.type = NULL; /* belongs to the configuration, which may be freed meanwhile */
     config_free(config);
     if (status != OK) {
         refuse_envelope(request, status, &fault);

@@ -56,7 +56,7 @@ static void put_sealed(
         return;
     }
     if (buf_status(scratch) != OK) {
-        return; /* the first failure stays */
+        return; /* the first failure counts */
     }
     buf_clear(scratch);
     char *text = buf_extend(scratch, BASE64_TEXT_BYTES(bytes.len));
@@ -144,7 +144,7 @@ enum status effect_detail_encode(
 
 struct decoding {
     const struct json_value *object;
-    struct slice bytes; /* that it was read from */
+    struct slice bytes; /* the detail's bytes */
     struct arena *arena;
     enum status status; /* the first failure */
 };

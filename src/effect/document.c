@@ -24,7 +24,7 @@ static void put_names(
 {
     char id[KIND_ID_TEXT_BYTES];
     jsonw_bytes(json, "effect_id", effect_name(record, detail, id));
-    if (detail->effect_id.len > 0) { /* what paths take */
+    if (detail->effect_id.len > 0) { /* the id for paths */
         jsonw_str(json, "once_effect_id", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
     }
     put_some(json, "command_id", detail->command_id);
@@ -67,7 +67,7 @@ static void put_ack(
     jsonw_close(json, '}');
 }
 
-/* Both ends of a compensation. */
+/* Both sides of a compensation. */
 static void put_links(
     struct jsonw *json, const struct effect_document *document, const struct effect_detail *detail)
 {
@@ -84,7 +84,7 @@ static void put_links(
     }
 }
 
-/* x_* and extensions, each under its own name: the names were ours to take when it was made. */
+/* x_* and extensions, each under its own name: the names were checked when it was made. */
 static void put_extensions(struct jsonw *json, const struct effect_detail *detail)
 {
     struct slice all = detail->extensions;
@@ -96,7 +96,7 @@ static void put_extensions(struct jsonw *json, const struct effect_detail *detai
 
 /* ---- the payload ------------------------------------------------------------------------- */
 
-/* What was kept redacted, else the payload itself while it is there, redacted now. */
+/* The redacted form that was kept; else the payload, if it is still kept, redacted now. */
 static enum status put_payload(struct jsonw *json, struct effects *effects, struct arena *arena,
     const struct effect_document *document, const struct effect_detail *detail, struct err *err)
 {
@@ -152,7 +152,7 @@ enum status effect_document_put(struct jsonw *json, struct effects *effects, str
 
 /* ---- an answer --------------------------------------------------------------------------- */
 
-/* One effect on its way to an answer, and then the one that compensates it. */
+/* One effect to be shown, and then the one that compensates it. */
 struct showing {
     struct effect_show show;
     const struct record *record;
@@ -160,7 +160,7 @@ struct showing {
 };
 
 struct show_query {
-    struct api_query query; /* first, so that the query's pointer is ours */
+    struct api_query query; /* first, so that the query's pointer is the showing's */
     struct showing *showing;
 };
 
@@ -211,7 +211,7 @@ static struct show_query *ask(
     return self;
 }
 
-/* Its compensation is found by the key that it has to have. */
+/* Its compensation is found by its key, which is known. */
 static void answer_effect(struct api_query *query)
 {
     struct api_request *request = query->request;

@@ -42,7 +42,7 @@ static const struct api_route routes[] = {
         .handle = effect_compensate},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/effects/{effect_id}/ack",
-        .is_open = true, /* the token of its body is what it needs */
+        .is_open = true, /* the token in its body authenticates it */
         .handle = effect_acknowledge},
 };
 

@@ -13,9 +13,9 @@
 
 enum {
     FORM_BYTES_MAX = 32 << 20,     /* canonical form of the longest payload and target */
-    KEY_BYTES_MAX = 64 << 10,      /* of what a key is derived from */
-    REDACTED_BYTES_MAX = 1200,     /* of a redacted payload that is kept in the detail */
-    TEMPLATE_BYTES_MAX = 64 << 10, /* of what a template comes to */
+    KEY_BYTES_MAX = 64 << 10,      /* of the text that a key is derived from */
+    REDACTED_BYTES_MAX = 1200,     /* of a redacted payload kept in the detail */
+    TEMPLATE_BYTES_MAX = 64 << 10, /* of a filled template */
 };
 
 #define NAME(text)        SLICE_INIT(text)
@@ -48,7 +48,7 @@ struct effect_parts {
     struct mem mem; /* the sender's arena */
 };
 
-/* attempt and created_at are of CCO-1: Once counts and dates attempts itself. */
+/* attempt and created_at are in CCO-1, but Once counts and dates attempts itself. */
 static const struct member members[] = {
     [TARGET] = {.name = NAME("target")},
     [PAYLOAD] = {.name = NAME("payload"), .is_required = true},
@@ -82,7 +82,7 @@ unsigned effect_fault_status(const struct member_fault *fault)
     return is_type ? 404 : is_body ? 400 : is_tenant ? 403 : 422;
 }
 
-/* Before anything is looked up or answered with them. */
+/* Called before the names are used for anything. */
 static enum status check_names(const struct effect_parts *envelope, struct member_fault *fault)
 {
     const struct {
@@ -101,7 +101,7 @@ static enum status check_names(const struct effect_parts *envelope, struct membe
     return status;
 }
 
-/* What a type cannot be used for by this tenant is not there for it (CCO-13, P9). */
+/* A type that this tenant may not use does not exist for it (CCO-13, P9). */
 static enum status take_type(
     const struct effect_sender *sender, struct effect_parts *envelope, struct member_fault *fault)
 {
@@ -189,7 +189,7 @@ static enum status take_key(const struct effect_sender *sender, const struct eff
         .tenant = sender->tenant, .scope = envelope->effect_type, .key = envelope->idempotency_key};
     enum status status = key->key.len > 0 ? OK : derive_key(sender, envelope, &key->key, fault);
     if (!kind_id_read(envelope->command_id, &parent, &call->request.parent)) {
-        call->request.parent = (struct op_id){{0}}; /* somebody else's command */
+        call->request.parent = (struct op_id){{0}}; /* a command that is not ours */
     }
     return status == OK ? record_key_seal_as(key, RECORD_EFFECT, &fault->err) : status;
 }
@@ -198,7 +198,7 @@ static enum status take_key(const struct effect_sender *sender, const struct eff
 
 enum { ROOTS = 8 };
 
-/* What the templates of a type can name. */
+/* The values that a type's templates can name. */
 struct naming {
     struct json_value strings[ROOTS];
     struct template_root items[ROOTS];
@@ -229,12 +229,12 @@ static void name_all(
     name_string(ret_naming, "command_id", envelope->command_id);
     name_string(ret_naming, "effect_type", envelope->effect_type);
     name_string(ret_naming, "tenant", key->tenant);
-    /* Its own id is known when it is made; here it is enough that there will be one. */
+    /* Its own id is known when it is made; here it is enough that it will exist. */
     name_string(ret_naming, "effect_id",
         envelope->effect_id.len > 0 ? envelope->effect_id : SLICE_LIT("eff"));
 }
 
-/* Write one template, to see that it can be, or to keep it. */
+/* Fill one template, to check that this is possible, or to keep the result. */
 static enum status put_template(const struct effect_parts *envelope, const struct naming *naming,
     const char *text, enum template_way way, struct slice *ret_text, struct member_fault *fault)
 {
@@ -270,7 +270,7 @@ static enum status try_templates(const struct effect_parts *envelope, const stru
                         : status;
 }
 
-/* ---- at rest ----------------------------------------------------------------------------- */
+/* ---- the stored forms -------------------------------------------------------------------- */
 
 enum status effect_redact(const struct config_effect *type, const struct json_value *payload,
     struct arena *arena, struct buf *out, struct err *err)
@@ -300,7 +300,7 @@ static enum status seal_part(const struct effect_sender *sender, const struct en
     return status;
 }
 
-/* The redacted form, when it is short enough to stay with the record for good. */
+/* Keep the redacted form, if it is short enough to stay with the record. */
 static enum status keep_redacted(const struct effect_sender *sender,
     const struct effect_parts *envelope, const struct engine_call *call,
     struct effect_detail *detail, struct member_fault *fault)
@@ -310,12 +310,12 @@ static enum status keep_redacted(const struct effect_sender *sender,
     enum status status =
         effect_redact(envelope->type, envelope->values[PAYLOAD], sender->arena, &out, &fault->err);
     if (status != OK || out.len > REDACTED_BYTES_MAX) {
-        return status == E_NOMEM ? status : OK; /* what is kept less is shown less */
+        return status == E_NOMEM ? status : OK; /* without it, less is shown */
     }
     return seal_part(sender, call, buf_view(&out), REDACTED_BYTES_MAX, &detail->redacted, fault);
 }
 
-/* What its compensation will be made of; without a template of its own, the whole. */
+/* The values for its compensation; without a template of its own, all of them. */
 static void undo_tree(const struct config_effect *type, bool has_target, struct json_value items[2],
     struct json_value *ret_tree)
 {
@@ -357,7 +357,7 @@ static enum status keep_undo(const struct effect_sender *sender,
                         : status;
 }
 
-/* The members x_* and extensions, as they came. */
+/* Keep the members x_* and extensions, as received. */
 static enum status keep_extensions(const struct effect_sender *sender,
     const struct effect_parts *envelope, struct effect_detail *detail, struct member_fault *fault)
 {
@@ -388,7 +388,7 @@ static enum status keep_extensions(const struct effect_sender *sender,
     return status;
 }
 
-/* Without the redacted form when it does not fit beside the rest. */
+/* Leave out the redacted form if it does not fit beside the rest. */
 static enum status put_detail(const struct effect_sender *sender, struct effect_detail *detail,
     struct engine_call *call, struct member_fault *fault)
 {
@@ -407,7 +407,7 @@ static enum status put_detail(const struct effect_sender *sender, struct effect_
 
 /* ---- the call ---------------------------------------------------------------------------- */
 
-/* The fingerprint is of payload and target; what is kept is the payload, sealed. */
+/* The fingerprint covers payload and target; the payload is kept, sealed. */
 static enum status take_payload(const struct effect_sender *sender,
     const struct effect_parts *envelope, struct engine_call *call, struct effect_order *order,
     struct member_fault *fault)
@@ -487,7 +487,8 @@ static enum status make_call(const struct effect_sender *sender,
         .actor = sender->actor,
         .door = RECORD_DOOR_EFFECTS};
     call->request.policy.window_ms = envelope->type->window_ms;
-    /* Whatever can be asked or sent again is looked at by itself when it is unknown. */
+    /* An effect that can be looked up or sent again is reconciled automatically when it is
+     * unknown. */
     call->request.policy.on_unknown = config_connector_is_shielded(envelope->type->connector)
                                           ? ON_UNKNOWN_RECONCILE
                                           : ON_UNKNOWN_HOLD;
@@ -523,7 +524,7 @@ enum status effect_envelope_read(const struct effect_sender *sender, const struc
 
 /* ---- compensation ------------------------------------------------------------------------ */
 
-/* One of the two templates, written and read again. */
+/* Fill one of the two templates, and read the result. */
 static enum status put_undo(const struct json_value *tree, const struct template_roots *roots,
     struct arena *arena, const struct json_value **ret_value, struct slice *ret_text,
     struct err *err)
@@ -536,7 +537,7 @@ static enum status put_undo(const struct json_value *tree, const struct template
     return status == OK ? json_read(*ret_text, arena, ret_value, err) : status;
 }
 
-/* The values that were kept when the effect was made. */
+/* Read the values that were kept when the effect was made. */
 static enum status open_undo(const struct effect_sender *sender, const struct record *record,
     const struct effect_detail *detail, const struct json_value **ret_known, struct err *err)
 {
@@ -551,7 +552,7 @@ static enum status open_undo(const struct effect_sender *sender, const struct re
     return status == OK ? json_read(buf_view(&out), sender->arena, ret_known, err) : status;
 }
 
-/* An envelope out of values: its text is what the parts of the envelope are raw bytes of. */
+/* Make an envelope from values: the parts of the envelope point into its text. */
 static enum status undo_envelope(const struct effect_sender *sender,
     const struct config_effect *type, const struct record *record,
     const struct effect_detail *detail, struct effect_sender *ret_sender,

@@ -1,9 +1,9 @@
 /*
- * impl: what the parts of the door of effects share.
+ * impl: shared by the files of the door of effects.
  *
- * effects.c has its state and its routes; create.c takes effects in; document.c shows one; list.c
- * shows and takes up many; operate.c is what a person does about one; ack.c is what its connector
- * says about one later.
+ * effects.c has its state and its routes; create.c accepts effects; document.c shows one; list.c
+ * lists and retries many; operate.c has the operator's actions; ack.c handles later
+ * acknowledgements from a connector.
  */
 #ifndef ONCE_EFFECT_IMPL_H
 #define ONCE_EFFECT_IMPL_H
@@ -18,10 +18,10 @@
 
 enum { EFFECT_ANSWER_BYTES_MAX = 64 << 20 }; /* never reached: a page has its own bounds */
 
-/* What is known of a connector's secret: enough to see that it is a different one. */
+/* A fingerprint of a connector's secret: enough to see that the secret changed. */
 struct secret_mark {
-    const char *connector; /* of the configuration that it belongs to */
-    char hex[17];          /* first 16 digits of its SHA-256; empty: it has none */
+    const char *connector; /* a connector of that configuration */
+    char hex[17];          /* first 16 digits of its SHA-256; empty: it has no secret */
 };
 
 struct effects {
@@ -33,45 +33,47 @@ struct effects {
     struct effects_settler settler;
     pthread_mutex_t lock; /* guards config */
     struct config *config;
-    struct secret_mark marks[CONFIG_CONNECTORS_MAX]; /* of config; one thread's, that of reloads */
+    struct secret_mark marks[CONFIG_CONNECTORS_MAX]; /* of config; only the reloading thread uses
+                                                        them */
 };
 
-/* Read the secrets of all connectors for their marks; one that cannot be read has none. */
+/* Read the secrets of all connectors for their marks; a secret that cannot be read has none. */
 void effects_mark_secrets(
     const struct config *config, struct secret_mark ret_marks[CONFIG_CONNECTORS_MAX]);
-/* The configuration now; give it back with config_free. Only while code runs without waiting. */
+/* The current configuration; release it with config_free. Only for code that does not wait. */
 struct config *effects_config(struct effects *effects);
-/* Who sends the effects of this request. */
+/* The sender of this request's effects. */
 struct effect_sender effects_sender(
     const struct effects *effects, const struct api_request *request, const struct config *config);
-/* Leave in the evidence what a different configuration changes. E_NOMEM, and the engine's. */
+/* Write the changes of a different configuration to the evidence. E_NOMEM, and the engine's
+ * statuses. */
 enum status effects_note_change(
     struct effects *effects, const struct config *config, struct err *err) MUST_CHECK;
-/* A record is durable: tell the dispatcher. */
+/* A record is durable: offer it to the dispatcher. */
 void effects_offer(struct effects *effects, const struct record *record);
-/* What became of an effect is durable: tell who waits for it. */
+/* An effect's result is durable: notify its parent. */
 void effects_settled(struct effects *effects, const struct record *record);
-/* An id in a path: "eff_…". False: it is badly written, and that is answered. */
+/* An id in a path: "eff_…". False: it is malformed; the request has been answered. */
 bool effects_id(struct api_request *request, struct op_id *ret_id) MUST_CHECK;
 void effects_refuse_missing(struct api_request *request);
-/* Its status does not allow this. */
+/* Refuse, because the effect's status does not allow this. */
 void effects_refuse_status(struct api_request *request, const struct record *record);
-/* The body, or an empty object where there is none. False: it is answered. */
+/* The body, or an empty object where it is absent. False: the request has been answered. */
 bool effects_body(struct api_request *request, const struct json_value **ret_value) MUST_CHECK;
 
-/* An effect with what there is to show of it. */
+/* An effect, with the parts that are shown. */
 struct effect_document {
     const struct record *record;
-    const struct record *compensation; /* NULL: not looked for, or there is none */
+    const struct record *compensation; /* NULL: not read, or absent */
     struct slice request_body;         /* sealed; may be empty */
     const char *decision;              /* NULL: not the answer to an arrival */
     bool has_payload;                  /* payload is shown */
 };
-/* The members of an open object. E_CORRUPT, E_NOMEM, E_INVALID: as of effect_detail_decode and
- * vault_open. */
+/* Write the members of an open object. E_CORRUPT, E_NOMEM, E_INVALID: as for effect_detail_decode
+ * and vault_open. */
 enum status effect_document_put(struct jsonw *json, struct effects *effects, struct arena *arena,
     const struct effect_document *document, struct err *err) MUST_CHECK;
-/* Answer with the document of this effect, read anew. */
+/* Answer with the document of this effect, read again. */
 struct effect_show {
     struct op_id id;
     unsigned status;      /* of the answer */

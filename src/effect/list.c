@@ -1,9 +1,9 @@
 /*
  * GET /v1/effects, and POST /v1/effects/retry: many effects at once.
  *
- * CCO-4's words are fewer than the statuses behind them: "dispatched" is in progress or uncertain,
- * "failed" is failed or cancelled. Where a word has two statuses the page is filtered after it was
- * read, so it can be shorter than its limit; "next" leads on all the same.
+ * CCO-4 has fewer words than there are statuses: "dispatched" is in progress or uncertain, "failed"
+ * is failed or cancelled. If a word stands for two statuses, the page is filtered after it was
+ * read, so it can be shorter than its limit; "next" still leads to the next page.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -15,26 +15,26 @@
 
 enum { LIST_DEFAULT = 100 }; /* effects in a page, unless the query says otherwise */
 
-/* What is asked for besides what a scan knows. */
+/* The parts of the query that a scan cannot filter by. */
 struct list_filter {
     const char *word; /* of CCO-4; NULL: any */
     struct slice command_id;
-    bool is_uncertain; /* only those */
+    bool is_uncertain; /* only uncertain effects */
 };
 
 struct list_query {
-    struct api_query query; /* first, so that the query's pointer is ours */
+    struct api_query query; /* first, so that the query's pointer is the list_query's */
     struct list_filter filter;
     bool is_dry;                /* of a bulk retry */
     struct slice reason;        /* likewise */
-    struct engine_call **calls; /* likewise: those that are taken up */
+    struct engine_call **calls; /* likewise: the effects that are retried */
     size_t call_count;
     _Atomic size_t left;
 };
 
 /* ---- filters ----------------------------------------------------------------------------- */
 
-/* The one status that a word stands for; 0: several. */
+/* The status that a word stands for; 0: several. */
 static bool take_word(struct slice text, struct scan *scan, struct list_filter *filter)
 {
     static const struct {
@@ -76,7 +76,7 @@ static bool take_limit(struct slice text, size_t *ret_limit)
     return is_good;
 }
 
-/* NULL, or what is wrong. */
+/* NULL, or what is invalid. */
 static const char *take_params(const struct api_request *request, struct list_query *self)
 {
     struct scan *scan = &self->query.query.scan;
@@ -219,7 +219,7 @@ static void one_done(struct engine_call *call)
     }
 }
 
-/* Each is a call of its own: one that somebody else took up meanwhile does not undo the others. */
+/* Each is a separate call: if one was changed meanwhile, the others are unaffected. */
 static struct engine_call *take_up_new(struct list_query *self, const struct record *record)
 {
     struct api_request *request = self->query.request;
@@ -270,7 +270,7 @@ static void answer_dead(struct api_query *query)
     }
 }
 
-/* Only what Once gave up on: what is uncertain is settled one at a time. */
+/* Only effects that Once gave up on: uncertain ones are settled one at a time. */
 void effect_retry_many(struct api_request *request)
 {
     struct wanted {

@@ -6,7 +6,7 @@
 static const struct judge_status nothing_done[] = {
     {408, JUDGE_LATER}, {425, JUDGE_LATER}, {429, JUDGE_LATER}, {503, JUDGE_LATER}};
 
-/* No redirect is followed, and where one leads nobody knows what was done. */
+/* Redirects are not followed, and after one it is not known what was done. */
 struct judge_rules next_attempt_rules(void)
 {
     return (struct judge_rules){.statuses = nothing_done,
@@ -45,13 +45,13 @@ static bool keeps_keys(const struct config_connector *connector)
     return connector->idempotency.header != NULL || connector->idempotency.body != NULL;
 }
 
-/* N1. Whoever says so by hand settles it by hand: N3. */
+/* N1. An effect with approve: manual is settled by hand: N3. */
 bool next_may_resend(const struct next_facts *facts)
 {
     const struct config_connector *connector = facts->type->connector;
     bool is_manual = facts->type->approve == CONFIG_APPROVE_MANUAL ||
                      connector->approve == CONFIG_APPROVE_MANUAL;
-    /* A call may still be under way when `keeps` ends: it has to arrive before that. */
+    /* The call may still be in progress when `keeps` ends: it must arrive before that. */
     int64_t arrives_ms = facts->now_ms + facts->delay_ms + connector->total_ms;
     return keeps_keys(connector) && !is_manual && facts->first_sent_ms > 0 &&
            arrives_ms < facts->first_sent_ms + connector->idempotency.keeps_ms &&
@@ -77,7 +77,7 @@ enum next_step next_after_attempt(
         return status == 409 ? uncertain(facts) : NEXT_UNKNOWN; /* N4, N5 */
     case VERDICT_RELEASED: break;
     }
-    ASSERT(verdict != VERDICT_RELEASED); /* no rule above leads there */
+    ASSERT(verdict != VERDICT_RELEASED); /* no rule above has this result */
     return NEXT_UNKNOWN;
 }
 

@@ -1,6 +1,6 @@
 /*
- * next: what happens to an effect after an attempt, or when nobody knows what became of one. Pure:
- * the rules of DESIGN section 11 as tables and functions without clock or I/O.
+ * next: what happens to an effect after an attempt, or when the result of one is unknown. Pure: the
+ * rules of DESIGN section 11 as tables and functions without clock or I/O.
  *
  *   the provider's answer                    verdict
  *   2xx                                      acknowledged
@@ -8,23 +8,24 @@
  *   other 4xx                                failed: the provider rejected it
  *   3xx, other 5xx, broken or no answer      uncertain
  *
- *   after an attempt that is uncertain       (N numbers are cited in the code and by the tests)
+ *   after an attempt that is uncertain       (code and tests cite the N numbers)
  *   N1  the provider keeps our key, the next attempt is within `keeps`, and attempts and deadline
  *       allow it: the same request again (S1)
- *   N2  otherwise it is unknown: asked about where there is a lookup (S4), else held (S3)
+ *   N2  otherwise it is unknown: the provider is asked if there is a lookup (S4), else it is held
+ *       (S3)
  *   N3  with approve: manual it is always held
  *
  *   after a later attempt of one that is uncertain
  *   N4  2xx: acknowledged. 408, 409, 425, 429, 503, not connected: as N1 and N2. A 409 is what
- *       providers say while the first request with a key is under way.
+ *       providers say while the first request with a key is in progress.
  *   N5  other 4xx: unknown. They say that this request was refused, by a check that may come before
- *       the key is looked up, and nothing about the first one.
+ *       the key is looked up. They say nothing about the first request.
  *   N6  attempts or deadline used up: unknown, never a dead letter, because it may have happened
  *
- *   when it is asked about
+ *   when the provider is asked
  *   N7  executed: acknowledged. Not executed, and the attempt is `quiet` ms past: it did not
- *       happen, and is pending again, or a dead letter if nothing is left. Otherwise asked again
- *       later.
+ *       happen, and is pending again, or a dead letter if nothing is left. Otherwise the provider
+ *       is asked again later.
  */
 #ifndef ONCE_EFFECT_NEXT_H
 #define ONCE_EFFECT_NEXT_H
@@ -37,40 +38,40 @@ struct judge_rules next_attempt_rules(void);
 struct next_lookup_statuses {
     struct judge_status items[2 * CONFIG_STATUSES_MAX];
 };
-/* The statuses have to outlive the rules. */
+/* The statuses must outlive the rules. */
 struct judge_rules next_lookup_rules(
     const struct config_lookup *lookup, struct next_lookup_statuses *statuses);
 
-/* What is known of an effect. */
+/* The facts about an effect. */
 struct next_facts {
     const struct config_effect *type;
     uint32_t attempt; /* attempts so far */
     int64_t created_ms;
     int64_t first_sent_ms; /* the first attempt that may have reached the provider; 0: none */
-    bool is_uncertain;     /* an attempt before this one was */
+    bool is_uncertain;     /* an earlier attempt was uncertain */
     int64_t now_ms;
-    int64_t delay_ms; /* until a next attempt, backoff and Retry-After */
+    int64_t delay_ms; /* until the next attempt: backoff and Retry-After */
 };
 
 enum next_step {
     NEXT_ACKNOWLEDGED,
     NEXT_FAILED,
-    NEXT_RETRY,   /* nothing was done: again, or a dead letter when used up */
-    NEXT_RESEND,  /* N1: uncertain, and a repetition is recognised */
+    NEXT_RETRY,   /* nothing was done: try again, or a dead letter when no attempt is left */
+    NEXT_RESEND,  /* N1: uncertain, and the provider recognises a repetition */
     NEXT_UNKNOWN, /* N2, N3, N5, N6 */
 };
 
-/* After an attempt whose answer was judged by next_attempt_rules; status 0: there was no answer. */
+/* After an attempt whose answer was judged by next_attempt_rules; status 0: no answer. */
 enum next_step next_after_attempt(
     const struct next_facts *facts, enum outcall_verdict verdict, unsigned status);
-/* Of one that is unknown, by a crash or by N2: whether it may be sent again now (N1). */
+/* Whether an effect that is unknown, by a crash or by N2, may be sent again now (N1). */
 bool next_may_resend(const struct next_facts *facts);
 /* Whether no attempt is left. */
 bool next_is_used_up(const struct next_facts *facts);
 
-/* N7: how long until "not executed" is believed; 0: now. */
+/* N7: how long until "not executed" is accepted; 0: now. */
 int64_t next_quiet_ms(const struct config_lookup *lookup, int64_t unknown_since_ms, int64_t now_ms);
-/* Until the next question: as long as it has been unknown, so that pauses double. */
+/* The pause before the next question: as long as it has been unknown, so that pauses double. */
 int64_t next_question_ms(
     const struct config_lookup *lookup, int64_t unknown_since_ms, int64_t now_ms);
 

@@ -1,11 +1,11 @@
 /*
- * What a person does about one effect: retry, cancel, resolve, compensate.
+ * An operator's actions on one effect: retry, cancel, resolve, compensate.
  *
  *     read the body > read the record > compose the calls > (engine, one dependent group) > answer
  *
- * The record is read first, because its detail is written anew. What changed meanwhile is seen by
- * the fence (resolve), or by the status (all of them), and refused: nothing is settled that was not
- * looked at.
+ * The record is read first, because its detail is rewritten. If it changed meanwhile, the fence
+ * (resolve) or the status (all of them) shows it, and the action is refused: only the version that
+ * was read is settled.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -19,15 +19,15 @@ enum { CALLS_MAX = 2, DETAIL_ROOM = 4 * LIMIT_DETAIL_BYTES_MAX };
 
 struct effect_action;
 
-/* What is asked for. */
+/* One kind of action. */
 struct action {
     enum request_kind kind;
-    /* Compose self->calls out of self->record and self->detail. E_INVALID: fault has a status. */
+    /* Compose self->calls from self->record and self->detail. E_INVALID: fault has a status. */
     enum status (*compose)(struct effect_action *self, struct err *err);
 };
 
 struct effect_action {
-    struct api_query query; /* first, so that the query's pointer is ours */
+    struct api_query query; /* first, so that the query's pointer is the action's */
     const struct action *action;
     struct slice reason;
     struct slice status_word;  /* of a resolve */
@@ -39,7 +39,7 @@ struct effect_action {
     struct engine_call *group[CALLS_MAX];
     size_t count;
     _Atomic size_t left;
-    bool offers; /* the last call made or freed a record to be sent */
+    bool offers; /* the last call created or freed a record that can be sent */
 };
 
 /* ---- out --------------------------------------------------------------------------------- */
@@ -75,8 +75,8 @@ void effects_refuse_status(struct api_request *request, const struct record *rec
                             .retry = PROBLEM_RETRY_NO});
 }
 
-/* Its compensation has failed, and the original waits for none any more: somebody has settled that
- * by hand. Then this one is settled alone. True: it is on its way. */
+/* The compensation has failed, but the original no longer waits for it, because it was settled by
+ * hand. Then the compensation is settled alone. True: it was submitted. */
 static bool settle_alone(struct effect_action *self)
 {
     struct api_request *request = self->query.request;
@@ -131,9 +131,9 @@ static void answer(struct effect_action *self)
         effects_refuse_missing(request);
     } else if (is_decided && failed->decision.kind == DECISION_STALE_FENCE) {
         api_refuse_plain(request, 409, "stale_attempt",
-            "a different attempt was made meanwhile; look at the effect again");
+            "a different attempt was made meanwhile; read the effect again");
     } else if (is_decided && failed->decision.kind == DECISION_STILL_RUNNING) {
-        api_refuse_plain(request, 409, "still_running", "an attempt is under way");
+        api_refuse_plain(request, 409, "still_running", "an attempt is in progress");
     } else if (is_decided && failed->decision.next.kind == RECORD_EFFECT) {
         effects_refuse_status(request, &failed->decision.next);
     } else {
@@ -157,7 +157,7 @@ static void one_done(struct engine_call *call)
 
 /* ---- the calls --------------------------------------------------------------------------- */
 
-/* A further call of the group. */
+/* Add a call to the group. */
 static struct engine_call *call_new(struct effect_action *self)
 {
     struct api_request *request = self->query.request;
@@ -172,7 +172,7 @@ static struct engine_call *call_new(struct effect_action *self)
     return call;
 }
 
-/* The first call: about the effect itself. */
+/* The first call: for the effect itself. */
 static struct engine_call *own_call(struct effect_action *self)
 {
     struct engine_call *call = call_new(self);
@@ -204,8 +204,8 @@ static enum status compose_plain(struct effect_action *self, struct err *err)
     return OK;
 }
 
-/* What compensated another effect settles that one in the same commit; what does not, or never
- * will, leaves it unknown. */
+/* If this effect compensates a different one, that one is settled in the same commit: compensated,
+ * or unknown if the compensation failed or will never happen. */
 static void settle_original(struct effect_action *self)
 {
     bool is_done = self->detail.ack == EFFECT_ACK_ACKNOWLEDGED;
@@ -240,7 +240,7 @@ static enum status compose_resolve(struct effect_action *self, struct err *err)
 {
     struct engine_call *call = own_call(self);
     call->request.status = resolved_status(self->status_word);
-    call->request.fence = self->record->fence; /* of the attempt that was looked at */
+    call->request.fence = self->record->fence; /* of the attempt that was read */
     if (call->request.status == RECORD_PENDING) {
         self->offers = true;
         return OK;
@@ -255,7 +255,7 @@ static enum status compose_resolve(struct effect_action *self, struct err *err)
     return status;
 }
 
-/* The original is being compensated and its compensation is there, or neither is. */
+/* The original is compensating and its compensation exists, or neither. */
 static enum status compose_compensate(struct effect_action *self, struct err *err)
 {
     struct api_request *request = self->query.request;
@@ -289,7 +289,8 @@ static const struct action compensate = {REQUEST_COMPENSATE, compose_compensate}
 
 /* ---- in ---------------------------------------------------------------------------------- */
 
-/* What the record's status refuses before anything is composed. False: it is answered. */
+/* Refuse what the record's status does not allow, before anything is composed. False: the request
+ * has been answered. */
 static bool may_begin(struct effect_action *self)
 {
     struct api_request *request = self->query.request;
@@ -305,7 +306,7 @@ static bool may_begin(struct effect_action *self)
     }
     if (self->attempt > 0 && self->attempt != self->record->attempt) {
         api_refuse_plain(request, 409, "stale_attempt",
-            "member 'attempt' is not the effect's last attempt; look at the effect again");
+            "member 'attempt' is not the effect's last attempt; read the effect again");
         return false;
     }
     return true;
@@ -326,7 +327,7 @@ static void found(struct api_query *query)
     if (status == OK && !may_begin(self)) {
         return;
     }
-    /* A compensation that is under way or done: the same answer again. */
+    /* A compensation that is in progress or done: the same answer again. */
     if (status == OK && self->action->kind == REQUEST_COMPENSATE &&
         (self->record->status == RECORD_COMPENSATING ||
             self->record->status == RECORD_COMPENSATED)) {
@@ -353,7 +354,7 @@ static void found(struct api_query *query)
     }
 }
 
-/* Read the body into the operation, and then the record. */
+/* Read the body into the action, then read the record. */
 static void begin(
     struct api_request *request, const struct action *action, const struct member_table *table)
 {

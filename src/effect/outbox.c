@@ -34,9 +34,9 @@ struct outbox_plan {
     struct effect_outbox *outbox;
     struct config *config; /* held */
     const struct config_effects *effects;
-    struct dispatch_target *targets; /* one a connector, in its order */
+    struct dispatch_target *targets; /* one for each connector, in the same order */
     const char **urls;               /* of each */
-    struct buf *credentials;         /* of each: the value of the field */
+    struct buf *credentials;         /* of each: the credential field's value */
 };
 
 /* ---- credentials --------------------------------------------------------------------------- */
@@ -73,8 +73,8 @@ static void put_basic(struct buf *out, struct slice plain)
     }
 }
 
-/* The value of the field that proves who we are. It must be one line: anything else would be sent,
- * or end the field. */
+/* The value of the credential field. It must be one line: anything more would be sent, or end the
+ * field. */
 static enum status read_credential(const struct config_connector *connector, const struct mem *mem,
     struct buf *out, struct err *err)
 {
@@ -225,9 +225,9 @@ static struct slice lane_of(
                                                                             : SLICE_EMPTY;
 }
 
-/* ---- what is known of it ------------------------------------------------------------------- */
+/* ---- state of a call ----------------------------------------------------------------------- */
 
-/* What one call of ours has beside the dispatcher's. */
+/* Our own data of one call. */
 struct outbox_call {
     const struct config_effect *type;
     struct effect_detail detail;
@@ -239,7 +239,7 @@ struct outbox_call {
     uint64_t sent_nanos;
 };
 
-/* By the store's clock: the time of the claim, and what went by since. */
+/* By the store's clock: the time of the claim, plus the time since then. */
 static int64_t now_of(const struct dispatch_call *call, const struct outbox_call *sending)
 {
     return call->now_ms + (int64_t)((clock_nanos() - sending->sent_nanos) / 1000000);
@@ -256,7 +256,7 @@ static struct next_facts facts_of(
         .now_ms = now_of(call, sending)};
 }
 
-/* Of one that became unknown without us: its first attempt was not before it was made. */
+/* For an effect that became unknown without us: its first attempt was not before it was made. */
 static enum dispatch_unknown on_unknown(const struct dispatch_plan *plan,
     const struct record *record, int64_t now_ms, struct arena *arena, struct slice *ret_detail)
 {
@@ -264,7 +264,7 @@ static enum dispatch_unknown on_unknown(const struct dispatch_plan *plan,
     struct effect_detail detail;
     struct buf out;
     struct mem mem = arena_mem(arena);
-    if (type == NULL || record_sealed(record) || /* unknown whether it was compensated */
+    if (type == NULL || record_sealed(record) || /* it is unknown whether it was compensated */
         effect_detail_decode(record->detail, arena, &detail, NULL) != OK) {
         return DISPATCH_HOLD;
     }
@@ -303,8 +303,8 @@ static enum status make_token(struct outbox_call *sending, struct err *err)
     return status;
 }
 
-/* Where its acknowledgement is sent: the path alone, because a server behind others does not know
- * its name. By the id that paths take, which need not be the caller's. */
+/* Where its acknowledgement is sent: only the path, because a server behind a proxy does not know
+ * its own name. With the id for paths, which may differ from the caller's name. */
 static struct slice put_ack_url(const struct dispatch_call *call, struct outbox_call *sending)
 {
     char id[KIND_ID_TEXT_BYTES];
@@ -366,7 +366,7 @@ static enum status put_detail(
     struct buf out;
     buf_init(&out, call->mem, 4 * LIMIT_DETAIL_BYTES_MAX);
     enum status status = effect_detail_encode(&detail, &out, NULL);
-    if (status == E_LIMIT && detail.redacted.len > 0) { /* what was answered comes first */
+    if (status == E_LIMIT && detail.redacted.len > 0) { /* the answer takes precedence */
         detail.redacted = SLICE_EMPTY;
         buf_clear(&out);
         status = effect_detail_encode(&detail, &out, NULL);
@@ -374,7 +374,7 @@ static enum status put_detail(
     if (status == OK) {
         request->detail = buf_view(&out);
     }
-    return status == E_NOMEM ? E_NOMEM : OK; /* one that is too long stays as it was */
+    return status == E_NOMEM ? E_NOMEM : OK; /* if it is too long, it stays as it was */
 }
 
 static void take_ref(struct outbox_call *sending, struct slice ref)
@@ -384,7 +384,7 @@ static void take_ref(struct outbox_call *sending, struct slice ref)
     }
 }
 
-/* What settles it, with its acknowledgement. */
+/* Settle it, with its acknowledgement. */
 static void put_end(struct dispatch_call *call, struct outbox_call *sending,
     struct request *request, enum record_status status, enum effect_ack ack)
 {
@@ -420,7 +420,7 @@ static void put_retry(struct request *request, const struct outbox_call *sending
     request->policy.deadline_ms = sending->type->deadline_ms;
 }
 
-/* It can never be sent as it is: a person has to look. The attempt that it took is used up. */
+/* It can never be sent as it is: a person must look at it. Its attempt is used up. */
 static void put_impossible(struct dispatch_call *call, struct request *request)
 {
     size_t len = strnlen(call->fault.text, LIMIT_REASON_BYTES_MAX);
@@ -429,8 +429,9 @@ static void put_impossible(struct dispatch_call *call, struct request *request)
     request->reason = slice_of(call->fault.text, len);
 }
 
-/* The original that this one undoes is compensated in the same commit; or unknown, when this one is
- * not sent again by itself: "compensation.failed". A later acknowledgement still compensates it. */
+/* The original that this one undoes is compensated in the same commit; or it is unknown
+ * ("compensation.failed") if this one is not sent again by itself. A later acknowledgement still
+ * compensates it. */
 static enum status put_original(
     struct dispatch_call *call, const struct outbox_call *sending, enum record_status becomes)
 {
@@ -452,8 +453,8 @@ static enum status put_original(
     return OK;
 }
 
-/* Whether attempts are used up is decided here for what undoes another one: the commit in which it
- * is given up is the one that says so of the original. */
+/* For a compensation, used-up attempts are decided here: the commit that gives it up must also
+ * settle the original. */
 static void put_last_retry(
     const struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
@@ -493,7 +494,7 @@ static void put_step(struct dispatch_call *call, struct outbox_call *sending,
     }
 }
 
-/* From now on a key is worth its `keeps`. */
+/* The provider's `keeps` counts from now on. */
 static void note_sent(struct dispatch_call *call, struct outbox_call *sending)
 {
     if (call->out->point != OUTCALL_NOT_SENT && sending->detail.first_sent_ms == 0) {
@@ -509,8 +510,8 @@ static enum record_status becomes(const struct request *request)
                                               : RECORD_PENDING;
 }
 
-/* The attempt was sent, so an acknowledgement with its token may come, whatever is answered. What
- * was acknowledged before is an earlier attempt's. */
+/* The attempt was sent, so an acknowledgement with its token may come, whatever the answer was. An
+ * earlier acknowledgement belongs to an earlier attempt. */
 static void note_token(const struct dispatch_call *call, struct outbox_call *sending)
 {
     struct effect_detail *detail = &sending->detail;
@@ -526,7 +527,7 @@ static void note_token(const struct dispatch_call *call, struct outbox_call *sen
     detail->retryable = false;
 }
 
-/* What an acknowledgement says, now or later. */
+/* Apply an acknowledgement, immediate or later. */
 static void put_ack(struct dispatch_call *call, struct outbox_call *sending,
     struct request *request, const struct acknowledgement *ack)
 {
@@ -537,8 +538,8 @@ static void put_ack(struct dispatch_call *call, struct outbox_call *sending,
     switch (ack->status) {
     case EFFECT_ACK_ACKNOWLEDGED: put_step(call, sending, request, NEXT_ACKNOWLEDGED, 0); break;
     case EFFECT_ACK_PENDING:
-        /* It comes later, for this attempt: the grant stays until then. A crash before this is
-         * durable makes it unknown, and the service is asked or sent to again. */
+        /* It comes later, for this attempt: the grant stays until then. After a crash before this
+         * is durable the effect is unknown, and the service is asked or called again. */
         request->kind = REQUEST_RENEW;
         request->policy.lease_ms =
             sending->type->deadline_ms > 0 && sending->type->deadline_ms < LIMIT_LEASE_MS_MAX
@@ -563,7 +564,7 @@ static void put_ack(struct dispatch_call *call, struct outbox_call *sending,
     }
 }
 
-/* The acknowledgement of an envelope's service (CCO-7), where there is one. */
+/* Apply the acknowledgement of an envelope's service (CCO-7), if there is one. */
 static void put_acknowledged(
     struct dispatch_call *call, struct outbox_call *sending, struct request *request)
 {
@@ -576,7 +577,7 @@ static void put_acknowledged(
         put_step(call, sending, request, step, delay_ms);
     } else if (acknowledgement_read(call->out->captured, call->arena, &ack)) {
         put_ack(call, sending, request, &ack);
-    } else { /* a 2xx that says nothing we can read: nobody knows */
+    } else { /* a 2xx that we cannot read: unknown */
         step = next_after_attempt(&facts, VERDICT_UNKNOWN, call->out->status);
         put_step(call, sending, request, step, delay_ms);
         request->reason = SLICE_LIT("the answer is not an acknowledgement");
@@ -610,7 +611,8 @@ static void put_answer(
     int64_t now_ms = now_of(call, sending);
     struct next_facts facts = facts_of(call, sending);
     request->reason = slice_str(call->out->reason);
-    /* By the time when it was asked: an attempt that was still on its way then may not be known. */
+    /* By the time of the question: an attempt that was still in progress then may not be known to
+     * the provider. */
     int64_t quiet_ms = next_quiet_ms(lookup, record->updated_ms, call->now_ms);
     if (call->out->verdict == VERDICT_EXECUTED) {
         if (sending->type->provider_ref != NULL) {
@@ -621,7 +623,7 @@ static void put_answer(
         request->reason = SLICE_LIT("the provider was asked: executed");
     } else if (call->out->verdict == VERDICT_RELEASED && quiet_ms == 0) {
         sending->detail.is_uncertain = false;
-        sending->detail.first_sent_ms = 0; /* it did not arrive: a key's time begins anew */
+        sending->detail.first_sent_ms = 0; /* it did not arrive: the key's time starts anew */
         request->kind = next_is_used_up(&facts) ? REQUEST_GIVE_UP : REQUEST_RESOLVE;
         request->status = request->kind == REQUEST_RESOLVE ? RECORD_PENDING : 0;
         request->policy.attempts_max = (uint32_t)sending->type->attempts;
@@ -635,7 +637,7 @@ static void put_answer(
     }
 }
 
-/* What else is in the commit of the request that settles it. */
+/* Add the other calls to the commit that settles it. */
 static enum status put_rest(
     struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
@@ -657,7 +659,7 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     }
     struct request *request = &first->request;
     if (call->out == NULL && call->asks) {
-        request->kind = REQUEST_POSTPONE; /* it cannot be asked: without a due, a person decides */
+        request->kind = REQUEST_POSTPONE; /* no lookup: without a due, a person decides */
         return OK;
     }
     if (call->out == NULL) {
@@ -710,7 +712,7 @@ enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config
     sending->sent_nanos = clock_nanos();
     sending->type = type_of(call->plan, call->record);
     if (sending->type == NULL) {
-        return err_set(err, E_UNAVAILABLE, "the configuration has no such effect type any more");
+        return err_set(err, E_UNAVAILABLE, "the configuration no longer has this effect type");
     }
     enum status status =
         effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
@@ -732,7 +734,7 @@ void outbox_settled(struct effect_outbox *outbox, const struct record *effect)
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- configuration and lifetime ------------------------------------------------------------ */
 
 enum status outbox_reload_prepare(
     struct effect_outbox *outbox, struct config *config, void **ret_made, struct err *err)

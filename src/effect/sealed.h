@@ -1,8 +1,8 @@
 /*
- * sealed: what an effect keeps that nobody may read at rest: its payload, the redacted form of it,
- * and the values that its compensation needs. Each is bound to the record that it belongs to.
+ * sealed: encrypts the parts of an effect that must not be readable at rest: its payload, the
+ * redacted payload, and the values that its compensation needs. Each is bound to its record.
  *
- * Promises:  as the vault's (base/vault.h).
+ * Promises:  those of the vault (base/vault.h).
  */
 #ifndef ONCE_EFFECT_SEALED_H
 #define ONCE_EFFECT_SEALED_H

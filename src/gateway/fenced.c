@@ -4,7 +4,7 @@
  *   fenced_begin    key and principal, from the head alone; where the body goes
  *   fenced_handle   the body is whole: fingerprint, flood, begin
  *   decided         granted: forward. Else a replay, or a refusal
- *   forward         the first byte to the upstream, after a durable grant (P6)
+ *   forward         sends the first byte to the upstream, after a durable grant (P6)
  *   on_done         its answer was captured and judged: seal, release or unknown
  *   on_long         … from its head alone: what follows streams
  *                   (fenced_give.c: how either reaches the client, and what does before its seal)
@@ -13,7 +13,7 @@
  * A crash:
  *   before the grant is durable                   nothing happened; the key is fresh
  *   after it, before the first byte upstream      unknown at the next start, though nothing was
- *                                                 sent: nobody can tell any more
+ *                                                 sent: nobody can tell afterwards
  *   after that, before the seal is durable        the same, and it may have happened
  *   after the seal, before the answer             the client's retry gets the replay, or, of a long
  *                                                 answer, that it happened and was not kept
@@ -26,7 +26,7 @@
 #include "gateway/reconcile.h"
 
 enum {
-    DISCARD_BYTES_MAX = 64 << 10, /* of a refused request's body, to keep its connection */
+    DISCARD_BYTES_MAX = 64 << 10, /* read of a refused request's body, to keep its connection */
 };
 
 static struct fenced *fenced_of(const struct http_exchange *exchange)
@@ -38,7 +38,8 @@ static struct fenced *fenced_of(const struct http_exchange *exchange)
 
 #define TO(state)  (1u << FENCED_##state)
 #define OUT(state) (1u << OUTCALL_##state)
-/* Of each state: where it may lead; whether a call is in the engine (G1); the outcall's (G2). */
+/* For each state: its successors; whether a call is in the engine (G1); the outcall's states
+ * (G2). */
 static const struct {
     unsigned nexts;
     bool in_engine;
@@ -59,8 +60,8 @@ static const struct {
 #undef TO
 #undef OUT
 
-/* Otherwise an operator was faster, or somebody took over: then this answer is not the one that
- * duplicates get (P3). */
+/* Otherwise an operator was faster, or a different grant took over: then duplicates do not get this
+ * answer (P3). */
 static bool is_settled(const struct fenced *fenced)
 {
     const struct engine_call *engine = &fenced->call.engine;
@@ -101,8 +102,8 @@ void fenced_end(struct fenced *fenced, unsigned status)
 
 /* ---- key and principal --------------------------------------------------------------------- */
 
-/* A refusal that is answered once the body is out of the way, so that the connection stays usable;
- * at once where the body is long or the client waits to be asked for it. */
+/* A refusal that is answered after the body was read, so that the connection stays usable; at once
+ * if the body is long, or the client waits for 100 Continue. */
 static void refuse_early(struct fenced *fenced, enum refusal_kind kind)
 {
     const struct http_head *head = fenced->request.exchange->head;
@@ -116,7 +117,7 @@ static void refuse_early(struct fenced *fenced, enum refusal_kind kind)
     }
 }
 
-/* Why a key was not taken. */
+/* Why a key was refused. */
 static enum refusal_kind key_refusal(enum status status)
 {
     return status == E_NOMEM         ? REFUSAL_MEMORY
@@ -124,11 +125,11 @@ static enum refusal_kind key_refusal(enum status status)
                                      : REFUSAL_KEY_INVALID;
 }
 
-/* True: go on. False: the request was refused. */
+/* True: continue. False: the request was refused. */
 static bool take_key(struct fenced *fenced)
 {
     if (fenced->request.route->key == CONFIG_KEY_JSON) {
-        return true; /* take_body_key, when the body is here */
+        return true; /* see take_body_key, when the body is complete */
     }
     enum status status = fenced_key_from_head(fenced);
     if (status != OK || fenced->key.len == 0) {
@@ -138,7 +139,7 @@ static bool take_key(struct fenced *fenced)
     return fenced->request.has_key;
 }
 
-/* Those that the policy asks for beside the key. */
+/* Whether the fields that the policy requires besides the key are present. */
 static bool has_required(struct fenced *fenced)
 {
     const struct config_gateway *settings = fenced->request.config->settings;
@@ -154,7 +155,8 @@ static bool has_required(struct fenced *fenced)
     return true;
 }
 
-/* Which of two types the upstream goes by nobody knows: then the fingerprint could hold neither. */
+/* With two types nobody knows which one the upstream uses, so the fingerprint could contain
+ * neither. */
 static bool has_one_type(struct fenced *fenced)
 {
     struct slice type;
@@ -166,7 +168,7 @@ static bool has_one_type(struct fenced *fenced)
     return true;
 }
 
-/* What a client says in a tunnel has no key and no outcome. */
+/* Bytes in a tunnel have no key and no outcome. */
 static bool is_no_upgrade(struct fenced *fenced)
 {
     bool asks = gateway_request_asks_websocket(&fenced->request);
@@ -180,7 +182,7 @@ static bool take_principal(struct fenced *fenced)
 {
     const struct gateway_request *request = &fenced->request;
     /* The one use of the wall clock in the gateway: exp and nbf of a token are wall time (RFC 7519
-     * section 4.1). It decides whether a request is let in, never about an operation. */
+     * section 4.1). It decides whether a request is let in, never what happens to an operation. */
     int64_t now_ms = clock_read(&request->gateway->clock).wall_ms;
     enum status status = principal_of(request->config->principals, request->config->settings,
         request->route, request->exchange->head, now_ms, request->exchange->arena,
@@ -195,8 +197,7 @@ static bool take_principal(struct fenced *fenced)
 
 /* ---- the body ------------------------------------------------------------------------------ */
 
-/* Of a spool that is about to be made. Where much is on its way already, memory is left to
- * others. */
+/* For a new spool. If much is in flight already, memory is left to others. */
 static uint64_t memory_of(const struct gateway_request *request)
 {
     const struct config *config = request->config->whole;
@@ -210,7 +211,7 @@ static void on_body_piece(void *context, struct http_exchange *exchange, struct 
     struct fenced *fenced = fenced_of(exchange);
     enum status status = spool_put(&fenced->body, piece, &fenced->fault);
     if (status != OK) {
-        /* The body's own limit is the reader's to watch: this one is of all together. */
+        /* The reader enforces each body's own limit; this one is for all bodies together. */
         fenced_refuse(fenced,
             &(struct refusal){.kind = status == E_NOMEM   ? REFUSAL_MEMORY
                                       : status == E_LIMIT ? REFUSAL_OVERLOADED
@@ -221,7 +222,7 @@ static void on_body_piece(void *context, struct http_exchange *exchange, struct 
     }
 }
 
-/* The body will never be whole: nothing was asked, nothing happened. */
+/* The body will never be complete: nothing was begun, nothing happened. */
 static void on_body_cut(void *context, struct http_exchange *exchange)
 {
     (void)context;
@@ -351,7 +352,7 @@ static void call_refused(struct door_call *call)
     exchange->resume(NULL, exchange);
 }
 
-/* Give the call to the engine; resume is called when it is durable, or refused. */
+/* Submit the call to the engine; resume is called when it is durable, or refused. */
 static void submit(struct fenced *fenced, enum fenced_state state, http_handle resume)
 {
     struct http_exchange *exchange = fenced->request.exchange;
@@ -367,7 +368,7 @@ static void submit(struct fenced *fenced, enum fenced_state state, http_handle r
     http_turn(exchange);
 }
 
-/* It answered. */
+/* The engine answered. */
 static struct fenced *resumed(struct http_exchange *exchange)
 {
     struct fenced *fenced = fenced_of(exchange);
@@ -383,7 +384,7 @@ static void refuse_conflict(struct fenced *fenced)
     const struct config_route *route = fenced->request.route;
     struct buf extra;
     buf_init(&extra, &fenced->request.mem, 2 * LIMIT_DIFF_BYTES_MAX);
-    /* What cannot be explained is a conflict all the same. */
+    /* A conflict that cannot be explained is still a conflict. */
     bool is_explained =
         request_form_explain(fenced->call.engine.first_body, &fenced->form, route->conflict_diff,
             route->redact, route->redact_count, &extra, &fenced->diff_bytes) == OK;
@@ -402,7 +403,7 @@ static void refuse_engine(struct fenced *fenced)
     fenced_refuse(fenced, &(struct refusal){.kind = kind, .retry_after_ms = 1000}, NULL);
 }
 
-/* The upstream was asked what became of it: the begin once more. */
+/* The upstream has been asked about it: submit the begin again. */
 static void reconciled(void *context)
 {
     ask(context);
@@ -494,7 +495,7 @@ static void ask(struct fenced *fenced)
 
 /* ---- settling ------------------------------------------------------------------------------ */
 
-/* A call that settles the operation; what it becomes is still to be written into it. */
+/* A call that settles the operation; the caller sets the result. */
 static struct engine_call *settling(struct fenced *fenced)
 {
     struct engine_call *engine = &fenced->call.engine;
@@ -527,7 +528,7 @@ static void refuse_unsealed(struct fenced *fenced)
         "first_seen");
 }
 
-/* Settled, durably, or it can never be. */
+/* The operation is settled, durably, or can never be. */
 static void answer_settled(struct fenced *fenced)
 {
     bool is_answered = fenced->out.point == OUTCALL_ANSWERED && fenced->out.status > 0;
@@ -556,14 +557,14 @@ static void settled(void *context, struct http_exchange *exchange)
     answer_settled(resumed(exchange));
 }
 
-/* ---- an answer that is longer than is kept ------------------------------------------------- */
+/* ---- answers too long to keep -------------------------------------------------------------- */
 
 static void settled_long(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct fenced *fenced = resumed(exchange);
     if (!is_settled(fenced)) {
-        outcall_cancel(&fenced->out); /* its answer is not the one that counts */
+        outcall_cancel(&fenced->out); /* its answer does not count */
         answer_settled(fenced);
         return;
     }
@@ -571,7 +572,8 @@ static void settled_long(void *context, struct http_exchange *exchange)
     fenced_stream(fenced);
 }
 
-/* It is settled from its head, a seal without the body; then the client gets all of it. */
+/* The operation is sealed from the answer's head, without the body; then the client gets all of
+ * it. */
 static void on_long(struct outcall *out)
 {
     settle(out->context, FENCED_SEALING, settled_long);
@@ -639,7 +641,8 @@ static void make_outcall(struct fenced *fenced, struct slice body)
         .timeouts = {.connect_ms = route->connect_ms,
             .first_byte_ms = route->first_byte_ms,
             .total_ms = route->total_ms,
-            /* S12: from then on others may take this process for gone, whatever the lease says. */
+            /* S12: from then on other processes may consider this one gone, whatever the lease
+             * says. */
             .send_until_boot_ms = fenced->call.engine.boot_before_ms + LIMIT_HOLDER_GONE_MS},
         .rules = *gateway_config_rules(request->config, route),
         .keeps = {route->replay_headers, route->replay_header_count},
@@ -656,7 +659,7 @@ static void make_outcall(struct fenced *fenced, struct slice body)
 
 static void forward(struct fenced *fenced)
 {
-    ASSERT(fenced->fence > 0); /* P6: the grant is durable, the engine said so */
+    ASSERT(fenced->fence > 0); /* P6: the engine reported that the grant is durable */
     struct slice body;
     enum status status = whole_body(fenced, &body);
     status = status == OK ? make_head(fenced, body) : status;

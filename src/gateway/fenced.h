@@ -1,7 +1,7 @@
 /*
- * fenced: a request that may take effect once. fenced.c is its life; fenced_key.c its key,
- * fenced_ask.c what it asks of the engine, fenced_answer.c what its client is answered,
- * fenced_give.c how it gets the upstream's own answer.
+ * fenced: a request that may take effect once. fenced.c has its life, fenced_key.c its key,
+ * fenced_ask.c its begin, fenced_answer.c the answers to its client, fenced_give.c the way the
+ * upstream's own answer reaches the client.
  *
  *           ask            granted             the upstream's last word          settled
  *   READING ───▶ ASKED ──────────────▶ FORWARDED ─────────────────────▶ SETTLING ───────▶ GIVING
@@ -52,8 +52,8 @@ enum fenced_state {
 /* In its exchange's arena. */
 struct fenced {
     struct gateway_request request;
-    struct door_call call; /* with the engine */
-    struct outcall out;    /* with the upstream */
+    struct door_call call; /* to the engine */
+    struct outcall out;    /* to the upstream */
     enum fenced_state state;
     bool in_engine; /* G1 */
     struct err fault;
@@ -62,10 +62,10 @@ struct fenced {
     struct slice query; /* canonical */
     struct slice key;
     struct slice principal;
-    struct spool body; /* if it is too long for the server to hold */
+    struct spool body; /* holds the body if it is too long for the server's memory */
     bool is_spooled;
     struct request_form form;
-    bool has_refusal; /* refused before its body was read; answered when it was */
+    bool has_refusal; /* refused before its body was read; answered after that */
     struct refusal refusal;
     int64_t flooded_ms;
 
@@ -77,51 +77,52 @@ struct fenced {
     bool was_reconciled;
 
     /* The answer. */
-    struct buf head;           /* of the request, for the upstream */
-    enum refusal_kind failure; /* where the upstream gave none */
-    size_t given;              /* bytes of what was captured, to the client */
-    bool is_live;              /* the client gets it as it is captured; its head was sent */
-    bool is_full;              /* … and takes no more until it is drained */
-    const char *effect; /* Once-Effect, where an answer that is no outcome is passed on; or NULL */
+    struct buf head;           /* of the request to the upstream */
+    enum refusal_kind failure; /* used where the upstream gave no answer */
+    size_t given;              /* bytes of the captured answer given to the client */
+    bool is_live;       /* the client gets the answer while it is captured; its head was sent */
+    bool is_full;       /* … and the client takes no more until it is drained */
+    const char *effect; /* Once-Effect, if an answer that is no outcome is passed on; or NULL */
     size_t diff_bytes;  /* of a conflict */
 };
 
 /* fenced.c */
 void fenced_move(struct fenced *fenced, enum fenced_state state);
-/* Let go of everything that only a fenced request has; before its answer is ended. */
+/* Release everything that only a fenced request has, before its answer is ended. */
 void fenced_release(struct fenced *fenced);
-/* … and of the rest, and count it (gateway_request_end). */
+/* … and the rest, and count it (gateway_request_end). */
 void fenced_end(struct fenced *fenced, unsigned status);
 
-/* fenced_key.c: the key, as the route says: key, and key_field as it is echoed and sent on. The key
- * stays empty where the request has none. E_INVALID, E_NOMEM, E_UNAVAILABLE: with fault, which also
- * says what is missing where the kind's own sentence would not. */
+/* fenced_key.c: find the key as the route says. Sets key, and key_field as it is echoed and sent
+ * on. The key stays empty where the request has none. E_INVALID, E_NOMEM, E_UNAVAILABLE: with
+ * fault, which also says what is missing where the kind's own sentence would not. */
 enum status fenced_key_from_head(struct fenced *fenced) MUST_CHECK;
 enum status fenced_key_from_body(struct fenced *fenced, struct slice body) MUST_CHECK;
 
-/* fenced_ask.c: make the begin, in fenced->call, of the request with this body. E_INVALID, E_NOMEM:
- * with fault. */
+/* fenced_ask.c: make the begin, in fenced->call, for the request with this body. E_INVALID,
+ * E_NOMEM: with fault. */
 enum status fenced_make_begin(struct fenced *fenced, struct slice body) MUST_CHECK;
-/* Whether the call can still end before the lease of its grant does. It may not after the loop or
- * the engine stood still since the grant: then nothing must be sent. */
+/* Whether the call can still end before the lease of its grant does. It may not if the loop or the
+ * engine stood still since the grant; then nothing must be sent. */
 bool fenced_lease_covers_call(const struct fenced *fenced);
 
-/* fenced_answer.c: each is the last that is done with it, but for report and the fields. */
+/* fenced_answer.c: each ends the request, except fenced_report and fenced_answer_head. */
 void fenced_refuse(struct fenced *fenced, const struct refusal *refusal, const char *decision);
-/* Of a record that is sealed. */
+/* Answer with the outcome of a sealed record. */
 void fenced_replay(struct fenced *fenced);
-/* Count and log what was decided. */
+/* Count and log the decision. */
 void fenced_report(struct fenced *fenced, unsigned status);
 /* The head of the upstream's own answer: status, its fields and ours. */
 void fenced_answer_head(struct fenced *fenced);
-/* An answer that was begun and cannot be ended as it should: the client sees that it broke off. */
+/* Break off an answer that was begun and cannot be completed, so that the client sees it is
+ * incomplete. */
 void fenced_break(struct fenced *fenced, unsigned status);
 
-/* fenced_give.c: the upstream's own answer, once it is settled: all of it was captured. */
+/* fenced_give.c: give the upstream's own answer, settled and captured whole. */
 void fenced_give(struct fenced *fenced);
-/* … or it is held: what was captured, then what follows. */
+/* … or held: give what was captured, then what follows. */
 void fenced_stream(struct fenced *fenced);
-/* One that is_live was settled, or not: the rest of it, or a cut. */
+/* An answer that is_live was settled, or was not: give the rest of it, or cut it. */
 void fenced_live_end(struct fenced *fenced, bool is_whole);
 /* Events of the outcall (struct outcall_stream): head, more, piece and ended. */
 void fenced_live_begin(struct outcall *out);

@@ -32,7 +32,7 @@ void fenced_refuse(struct fenced *fenced, const struct refusal *refusal, const c
     struct gateway_request *request = &fenced->request;
     struct refusal whole = *refusal;
     whole.operation_id = slice_str(fenced->operation_text);
-    /* What was decided about a begin, and not reported yet. */
+    /* The decision about a begin, if it was not reported yet. */
     if (fenced->state == FENCED_ASKED || fenced->flooded_ms > 0) {
         fenced_report(fenced, refusals_status(request->route, &whole));
     }
@@ -50,7 +50,7 @@ void fenced_break(struct fenced *fenced, unsigned status)
 
 /* ---- fields -------------------------------------------------------------------------------- */
 
-/* Those that every answer to a fenced request has. */
+/* The fields that every answer to a fenced request has. */
 static void put_fields(const struct fenced *fenced, const char *decision)
 {
     const struct gateway_request *request = &fenced->request;
@@ -82,8 +82,8 @@ static void replay_fields(struct fenced *fenced, const struct record *record)
     gateway_request_field(&fenced->request, SLICE_LIT("Last-Modified"), slice_str(date));
 }
 
-/* Of an operation that somebody settled without an upstream's answer: what a client may know. How
- * the operator found out is not for clients. Empty: out of memory. */
+/* For an operation that was settled without an upstream's answer: what a client may know. How the
+ * operator found out is not for clients. Empty: out of memory. */
 static struct slice settled_body(struct fenced *fenced, const struct record *record)
 {
     struct buf out;
@@ -107,7 +107,7 @@ static void replay_end(struct fenced *fenced, unsigned status, struct slice type
     http_answer_end(exchange, type, body, true);
 }
 
-/* Settled through the API or by an operator: their outcome is JSON, or absent. */
+/* Settled through the API or by an operator: the outcome is JSON, or absent. */
 static void replay_foreign(struct fenced *fenced, const struct record *record)
 {
     int32_t code = record->outcome.code;
@@ -120,13 +120,13 @@ static void replay_foreign(struct fenced *fenced, const struct record *record)
     fenced_report(fenced, status);
     http_answer_begin(fenced->request.exchange, status);
     if (body.len == 0) {
-        fenced_break(fenced, status); /* P3: an empty one would differ from the other replays */
+        fenced_break(fenced, status); /* P3: an empty body would differ from the other replays */
         return;
     }
     replay_end(fenced, status, SLICE_LIT("application/json"), body);
 }
 
-/* A 4xx says that nothing was done. A 5xx that a rule seals says nothing of the kind. */
+/* A 4xx says that nothing was done. A 5xx that a rule seals does not say that. */
 static void refuse_unretained(struct fenced *fenced, const struct record *record)
 {
     bool is_failed = record->status != RECORD_EXECUTED && record->status != RECORD_COMPENSATED;

@@ -1,13 +1,13 @@
 /*
- * What a fenced request asks of the engine: its key, its fingerprint and what is kept of it, as one
- * begin.
+ * Makes a fenced request's begin: its key, its fingerprint and the kept form of the request.
  */
 #include "engine/request_builder.h"
 #include "gateway/fenced.h"
 
 enum {
-    LEASE_MARGIN_MS = 5000,        /* a lease lasts at least as long as the call, and this */
-    STANDSTILL_MS = 1000,          /* between a grant and its request: less than the margin */
+    LEASE_MARGIN_MS = 5000,        /* by which a lease outlasts the call, at least */
+    STANDSTILL_MS = 1000,          /* tolerated between a grant and its request: less than the
+                                      margin */
     SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are bounded */
 };
 
@@ -16,7 +16,7 @@ static void keyed(const void *context, const struct digest *plain, struct digest
     engine_fingerprint(context, plain, ret_keyed);
 }
 
-/* The tree of a long body is gone before the call is made: the digest and what is kept stay. */
+/* The tree of a long body is freed before the call is made: the digest and the kept form stay. */
 static enum status read_form(struct fenced *fenced, struct slice body)
 {
     const struct gateway_request *request = &fenced->request;
@@ -56,7 +56,7 @@ static enum status put_key(struct fenced *fenced, struct request *begin)
         .key = fenced->key};
     struct request_form_place place = {
         .method = http_text(head, head->method_text), .path = request->path};
-    /* An API that serves several names by their Host has as many things at one path. */
+    /* An API that serves several hosts has a different resource at one path for each Host. */
     struct slice host;
     if (request->route->preserve_host && http_find_single(head, SLICE_LIT("Host"), &host)) {
         place.host = host;
@@ -66,16 +66,16 @@ static enum status put_key(struct fenced *fenced, struct request *begin)
     return status == OK ? request_names_check(begin, &fenced->fault) : status;
 }
 
-/* A lease that ends before the call does would call an operation unknown that is only slow. */
+/* If the lease ended before the call does, an operation that is only slow would become unknown. */
 static int64_t lease_of(const struct config_route *route)
 {
     int64_t least = route->total_ms + LEASE_MARGIN_MS;
     return route->lease_ms > least ? route->lease_ms : least;
 }
 
-/* Else the operation may be unknown by now, looked up as not executed, and granted to somebody else
- * (P1). After a moment nothing of that can have happened. After longer, the boot clock and the
- * engine's time have to agree, because the engine's may have been stepped. */
+/* Otherwise the operation may be unknown by now, looked up as not executed, and granted to a
+ * different request (P1). Within a moment none of that can have happened. After longer, the boot
+ * clock and the engine's time must agree, because the engine's may have been stepped. */
 bool fenced_lease_covers_call(const struct fenced *fenced)
 {
     const struct gateway *gateway = fenced->request.gateway;
@@ -91,8 +91,8 @@ bool fenced_lease_covers_call(const struct fenced *fenced)
     return granted->now_ms + since_ms < send_until_ms && stats.now_ms < send_until_ms;
 }
 
-/* How long a duplicate waits for the first one's answer: as long as the route says, or less where
- * the client asks for less. Several fields are one list (RFC 7240, section 2). */
+/* How long a duplicate waits for the first one's answer: as long as the route says, or less if the
+ * client asks for less. Several fields form one list (RFC 7240, section 2). */
 static int64_t wait_of(const struct fenced *fenced)
 {
     const struct http_head *head = fenced->request.exchange->head;

@@ -3,19 +3,19 @@
  *
  *   fenced_give     settled: all of it was captured (SETTLING → GIVING)
  *   fenced_live_*   while it is captured, before it is settled: events and routes that stream, the
- *                   exception of P2. What the client does not take at once it gets from the spool
- *                   later, so that the operation ends no later because of it. Its last chunk is
- *                   sent when the seal is durable; if it breaks off, or the seal fails, the
- *                   connection is cut: what is not sealed never looks whole
- *   fenced_stream   settled from its head: what is too long to be kept goes through
+ *                   exception of P2. Bytes that the client does not take at once come from the
+ *                   spool later, so that a slow client does not delay the operation. The last chunk
+ *                   is sent when the seal is durable; if the answer breaks off, or the seal fails,
+ *                   the connection is cut: an answer that is not sealed never looks complete
+ *   fenced_stream   settled from its head: an answer that is too long to keep streams through
  */
 #include "base/check.h"
 #include "base/macros.h"
 #include "gateway/fenced.h"
 
 enum {
-    GIVE_BYTES = 64 << 10, /* of an answer handed to the server at a time */
-    PEEK_BYTES = 16 << 10, /* … of one that is in a file, read back onto the stack */
+    GIVE_BYTES = 64 << 10, /* of an answer, handed to the server at a time */
+    PEEK_BYTES = 16 << 10, /* … of an answer in a file, read back onto the stack */
 };
 
 static struct fenced *fenced_of(const struct http_exchange *exchange)
@@ -23,7 +23,8 @@ static struct fenced *fenced_of(const struct http_exchange *exchange)
     return CONTAINER_OF((struct gateway_request *)exchange->state, struct fenced, request);
 }
 
-/* Give the client of what was captured what it takes. False: go on when it is drained. */
+/* Give the client as much of the captured answer as it takes. False: continue when it is
+ * drained. */
 static bool give_captured(struct fenced *fenced)
 {
     struct slice all = fenced->out.captured;
@@ -46,7 +47,7 @@ static void finish(struct fenced *fenced, bool is_whole)
     http_answer_finish(exchange, is_whole);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- whole answers ------------------------------------------------------------------------- */
 
 /* A long answer leaves its spool piece by piece, as fast as the client reads it. */
 static void give_on(void *context, struct http_exchange *exchange)
@@ -63,7 +64,7 @@ static void give_gone(void *context, struct http_exchange *exchange)
     finish(fenced_of(exchange), true);
 }
 
-/* What the client does not have yet. */
+/* Give the rest to the client. */
 static void give_rest(struct fenced *fenced)
 {
     struct http_exchange *exchange = fenced->request.exchange;
@@ -86,14 +87,14 @@ void fenced_give(struct fenced *fenced)
     }
     struct slice body = SLICE_EMPTY;
     if (arena_copy(exchange->arena, all, &body) != OK) {
-        fenced_break(fenced, status); /* out of memory; a retry gets it */
+        fenced_break(fenced, status); /* out of memory; a retry gets the answer */
         return;
     }
     fenced_end(fenced, status);
     http_answer_end(exchange, SLICE_EMPTY, body, true);
 }
 
-/* ---- while it is captured ------------------------------------------------------------------ */
+/* ---- answers given while they are captured ------------------------------------------------- */
 
 static bool is_event_stream(const struct http_head *head)
 {
@@ -107,7 +108,8 @@ static bool is_event_stream(const struct http_head *head)
     return after == ';' || after == ' ' || after == '\t';
 }
 
-/* What its status frees is held: if it broke off, the client would have learned too much. */
+/* An answer whose status releases the key is held back: if it broke off, the client would have
+ * learned too much. */
 static bool is_live(const struct fenced *fenced, enum outcall_verdict verdict)
 {
     const struct http_head *head = fenced->out.answer;
@@ -134,7 +136,7 @@ static void live_drained(void *context, struct http_exchange *exchange)
     (void)context;
     struct fenced *fenced = fenced_of(exchange);
     fenced->is_full = false;
-    if (fenced->state == FENCED_FORWARDED) { /* else the rest waits for the seal */
+    if (fenced->state == FENCED_FORWARDED) { /* otherwise the rest waits for the seal */
         give_so_far(fenced);
     }
 }
@@ -151,8 +153,8 @@ void fenced_live_begin(struct outcall *out)
     fenced->effect = verdict == VERDICT_UNKNOWN ? "unknown" : NULL;
     exchange->drained = live_drained;
     fenced_answer_head(fenced);
-    /* Chunked, whatever the upstream does: with a length the client could take it for whole before
-     * it is sealed. */
+    /* Chunked, whatever the upstream uses: with a length the client could take the answer for
+     * complete before it is sealed. */
     http_answer_stream(exchange, HTTP_LENGTH_CHUNKED);
 }
 
@@ -174,9 +176,9 @@ void fenced_live_end(struct fenced *fenced, bool is_whole)
     }
 }
 
-/* ---- longer than is kept ------------------------------------------------------------------- */
+/* ---- answers too long to keep -------------------------------------------------------------- */
 
-/* What was captured first, then what follows. */
+/* First the captured part, then what follows. */
 static void stream_on(void *context, struct http_exchange *exchange)
 {
     (void)context;
@@ -195,7 +197,7 @@ static void stream_on(void *context, struct http_exchange *exchange)
 static void stream_gone(void *context, struct http_exchange *exchange)
 {
     (void)context;
-    finish(fenced_of(exchange), false); /* sealed: what the upstream still says is for nobody */
+    finish(fenced_of(exchange), false); /* sealed: nobody needs the rest of the upstream's answer */
 }
 
 void fenced_stream(struct fenced *fenced)

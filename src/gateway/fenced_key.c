@@ -1,6 +1,6 @@
 /*
- * The key of a fenced request: its Idempotency-Key field, a fresh one, or, where the route says so,
- * a different field or a member of the body.
+ * Finds the key of a fenced request: its Idempotency-Key field, a generated one, or, if the route
+ * says so, a different field or a member of the body.
  */
 #include "base/uuid.h"
 #include "gateway/fenced.h"
@@ -20,7 +20,7 @@ static enum status make(struct fenced *fenced)
     return OK;
 }
 
-/* The client's own field, which is echoed as it came. */
+/* The client's own field, which is echoed unchanged. */
 static enum status read_usual(struct fenced *fenced, struct slice field)
 {
     fenced->request.key_field = field;
@@ -37,7 +37,7 @@ static enum status read_usual(struct fenced *fenced, struct slice field)
     return status;
 }
 
-/* A key from elsewhere: the upstream gets it as Idempotency-Key, in place of the client's. */
+/* A key from elsewhere: the upstream gets it as Idempotency-Key, instead of the client's. */
 static enum status put_field(struct fenced *fenced)
 {
     return request_form_key_field(

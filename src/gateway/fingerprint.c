@@ -5,24 +5,24 @@
 #include "gateway/request_form.h"
 
 enum {
-    /* A usual body makes a tree of three to four times its size. What would need more than five,
-     * and more than 8 MiB, is as long as a file and as dense as a list of digits: it is taken raw,
-     * so that a flood of large bodies is not multiplied. */
+    /* The tree of a usual body is three to four times its size. A body that needs more than five
+     * times, and more than 8 MiB, is as long as a file and as dense as a list of digits: it is
+     * taken raw, so that a flood of large bodies does not multiply in memory. */
     TREE_BYTES_PER_BYTE = 5,
     TREE_BYTES_SMALL = 8 << 20,
-    MARKS_BYTES_MAX = 4 << 20, /* of as many pointers as a configuration may have */
-    PART_LENGTH_BYTES = 8,     /* in front of each part of a fingerprint */
+    MARKS_BYTES_MAX = 4 << 20, /* for as many pointers as a configuration may have */
+    PART_LENGTH_BYTES = 8,     /* before each part of a fingerprint */
     PARTS_BYTES_EXTRA = 256,   /* lengths, label, flag, version and digest */
 };
 
-/* A request while it is read. */
+/* A request that is being read. */
 struct reading {
     const struct request_form_parts *from;
-    const struct json_value *tree; /* of the body; NULL: it is no JSON, or too large for a tree */
-    struct arena trees;            /* where it is */
-    struct arena marks;            /* where pointers lead in it */
-    struct digest body;            /* SHA-256 of the body as it came */
-    struct digest form;            /* SHA-256 of what is compared */
+    const struct json_value *tree; /* of the body; NULL: not JSON, or too large for a tree */
+    struct arena trees;            /* holds the tree */
+    struct arena marks;            /* holds the values that pointers find in it */
+    struct digest body;            /* SHA-256 of the body as received */
+    struct digest form;            /* SHA-256 of the form that is compared */
     enum fingerprint_version version;
 };
 
@@ -49,7 +49,7 @@ static enum status hash_canonical(struct reading *r, const struct json_mask *mar
     struct jcs_report report = {0};
     struct jcs_how how = {.marks = marks};
     buf_init(&form, r->trees.mem, payload_form_bytes_max(r->from->body.len));
-    /* Canonical forms are rarely longer, so this is all the memory that most need. */
+    /* A canonical form is rarely longer, so most need no more memory than this. */
     enum status status = buf_reserve(&form, r->from->body.len);
     status = status == OK ? jcs_write_marked(r->tree, &how, &form, &report, NULL) : status;
     if (status == OK && report.lossy_count > 0) {
@@ -79,7 +79,7 @@ static enum status make_form(struct reading *r)
 
 /* ---- the fingerprint ----------------------------------------------------------------------- */
 
-/* Its length and the part itself, so that no two lists of parts have the same bytes (P13). */
+/* Its length, then the part itself, so that two lists of parts never have the same bytes (P13). */
 static void put_part(struct buf *out, const void *data, size_t size)
 {
     unsigned char length[PART_LENGTH_BYTES];
@@ -135,8 +135,8 @@ static unsigned depth_of(const struct json_value *value)
     return deepest + 1;
 }
 
-/* The body without what is redacted. Numbers that no double holds stand as they came: kept, they
- * must not look like their neighbours. */
+/* The body without redacted values. Numbers that no double holds are kept as received, so that they
+ * do not look like their neighbours. */
 static enum status put_body(struct reading *r, struct buf *out)
 {
     struct json_mask marks;
@@ -175,13 +175,13 @@ static enum status put_kept(struct reading *r, bool with_body, struct buf *out)
     return buf_status(out);
 }
 
-/* With its body if that fits, else without. */
+/* Keep the request with its body if that fits, else without. */
 static enum status keep(struct reading *r, struct arena *arena, struct slice *ret_kept)
 {
     struct buf out;
     buf_init(&out, r->trees.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
     enum status status = E_LIMIT;
-    /* What is kept is one level deeper than its body, and has to be read again one day. */
+    /* The kept form is one level deeper than its body, and must be readable later. */
     if (r->tree != NULL && depth_of(r->tree) < LIMIT_JSON_DEPTH_MAX) {
         status = put_kept(r, true, &out);
     }

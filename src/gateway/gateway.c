@@ -11,13 +11,13 @@
 
 enum { TRACE_RANDOM_BYTES = 24, RANDOM_BYTES = 128 * TRACE_RANDOM_BYTES };
 
-/* What each loop has of its own. */
+/* Data of each loop. */
 struct gateway_loop {
-    struct net_task cut; /* first: gateway_cut's errand */
+    struct net_task cut; /* first: the task of gateway_cut */
     struct gateway *gateway;
     unsigned loop;
     size_t random_at;                   /* the next unused byte; RANDOM_BYTES: none is left */
-    unsigned char random[RANDOM_BYTES]; /* for traces, of which one call to the kernel makes many */
+    unsigned char random[RANDOM_BYTES]; /* for traces; one call to the kernel serves many */
 };
 
 enum status gateway_reload_prepare(struct gateway *gateway, struct config *config,
@@ -38,7 +38,7 @@ void gateway_reload_end(struct gateway *gateway, struct gateway_config *made, bo
     (void)pthread_mutex_unlock(&gateway->lock);
     atomic_store(&gateway->spooled.max, made->settings->spool_bytes_max);
     gateway_config_drop(gateway, before);
-    schedule_wake(gateway); /* it may have what the one before had not: something to ask */
+    schedule_wake(gateway); /* it may have a reconcile that the previous one did not */
 }
 
 /* ---- beginning and end --------------------------------------------------------------------- */
@@ -68,7 +68,8 @@ void gateway_end(struct gateway *gateway, unsigned loop)
 
 bool gateway_is_idle(const struct gateway *gateway)
 {
-    /* In this order: what is not busy asks the engine nothing more, and drops no upstream. */
+    /* In this order: once nothing is busy, nothing more is submitted to the engine, and no upstream
+     * is dropped. */
     return atomic_load(&gateway->busy) == 0 && atomic_load(&gateway->in_engine) == 0 &&
            upstreams_is_idle(gateway->upstreams);
 }
@@ -131,7 +132,7 @@ void gateway_free(struct gateway *gateway)
     metrics_upstreams(door_metrics(gateway->door), NULL, NULL);
     schedule_free(gateway->schedule);
     if (gateway->upstreams != NULL) {
-        upstreams_attach(gateway->upstreams, NULL); /* no loop is left to close anything on */
+        upstreams_attach(gateway->upstreams, NULL); /* there is no loop left to close anything on */
     }
     gateway_config_drop(gateway, gateway->config);
     upstreams_free(gateway->upstreams);
@@ -140,7 +141,7 @@ void gateway_free(struct gateway *gateway)
     mem_free(gateway->mem, gateway);
 }
 
-/* ---- the way in ---------------------------------------------------------------------------- */
+/* ---- requests ------------------------------------------------------------------------------ */
 
 const unsigned char *gateway_random(struct gateway *gateway, unsigned loop)
 {
@@ -200,7 +201,7 @@ static bool route_find(struct gateway_request *request)
     return has_key || route->key != CONFIG_KEY_OPTIONAL;
 }
 
-/* Whose profile a refusal has that comes before any route is known. */
+/* The route whose profile is used for a refusal before any route is known. */
 static const struct config_route *route_for_refusals(const struct config_gateway *config)
 {
     static const struct config_route plain = {.profile = CONFIG_PROFILE_IETF};

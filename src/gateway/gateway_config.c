@@ -85,7 +85,7 @@ static enum status hold_upstreams(
     return status;
 }
 
-/* A field's value. Whatever else is in the file would be sent, or end the field. */
+/* The value of a header field. Anything else in the file would be sent too, or end the field. */
 static enum status read_credential(const char *path, struct buf *out, struct err *err)
 {
     static const char what[] = "authorization file";
@@ -122,8 +122,8 @@ static enum status read_credentials(
     return status;
 }
 
-/* On every route, what was not sent is free, and what was sent and not answered whole is unknown
- * (P5). */
+/* On every route, the key of a request that was not sent is freed, and a request that was sent and
+ * not answered completely is unknown (P5). */
 static void read_rules(const struct config_route *route, struct route_results *results)
 {
     static const enum judge_rule meanings[] = {[CONFIG_RESULT_SEAL] = JUDGE_SEAL,
@@ -197,7 +197,7 @@ void gateway_config_hold(struct gateway *gateway, struct gateway_config *config)
     (void)pthread_mutex_unlock(&gateway->lock);
 }
 
-/* ---- its use ------------------------------------------------------------------------------- */
+/* ---- use ----------------------------------------------------------------------------------- */
 
 const struct config_route *gateway_config_route(const struct gateway_config *config,
     unsigned method, struct slice path, struct upstreams_one **ret_upstream)
@@ -208,7 +208,7 @@ const struct config_route *gateway_config_route(const struct gateway_config *con
     return which < settings->route_count ? &settings->routes[which] : settings->otherwise;
 }
 
-/* Of a route that fences: `otherwise` does not. */
+/* For a route that fences: `otherwise` does not. */
 static size_t number_of(const struct gateway_config *config, const struct config_route *route)
 {
     size_t number = (size_t)(route - config->settings->routes);
@@ -227,7 +227,7 @@ bool gateway_config_is_first(const struct gateway_config *config, const struct c
 {
     atomic_uint *logged = &config->doubts[number_of(config, route)];
     unsigned bit = 1u << doubt;
-    /* Read first: a request on every loop would otherwise write the same line. */
+    /* Read first: otherwise requests on every loop would write the same cache line. */
     return (atomic_load_explicit(logged, memory_order_relaxed) & bit) == 0 &&
            (atomic_fetch_or(logged, bit) & bit) == 0;
 }

@@ -1,9 +1,9 @@
 /*
- * gateway_config: a configuration that the gateway uses, with what was made from it: keys of
- * principals, credentials, upstreams.
+ * gateway_config: a configuration in use, with the objects made from it: keys of principals,
+ * credentials, upstreams.
  *
  * Ownership: held by the gateway while it is the current one, and by each request and each question
- *            that began under it. The last one to drop it frees it.
+ *            that began under it. The last holder frees it.
  * Threads:   any.
  */
 #ifndef ONCE_GATEWAY_GATEWAY_CONFIG_H
@@ -29,18 +29,18 @@ struct gateway_config {
     struct config *whole; /* held */
     const struct config_gateway *settings;
     struct principals *principals;
-    struct upstreams_one **upstreams; /* of each route; the last is of `otherwise` */
-    struct route_results *results;    /* of each route: what its on_status says */
+    struct upstreams_one **upstreams; /* of each route; the last is for `otherwise` */
+    struct route_results *results;    /* of each route, from its on_status */
     atomic_uint *doubts;     /* of each route: bits of enum principal_doubt logged so far */
     struct buf *credentials; /* of each route: the Authorization of its reconcile; may be empty */
     unsigned holders;        /* under the gateway's lock */
 };
 
-/* Held once. E_INVALID, E_UNAVAILABLE: an upstream's URL or a file is wrong; the text says which.
- * E_NOMEM. */
+/* Returns it held once. E_INVALID, E_UNAVAILABLE: an upstream's URL or a file is invalid; the text
+ * says which. E_NOMEM. */
 enum status gateway_config_new(struct gateway *gateway, struct config *config,
     struct gateway_config **ret_config, struct err *err) MUST_CHECK;
-/* The current one, held. */
+/* The current configuration, held. */
 struct gateway_config *gateway_config_take(struct gateway *gateway);
 void gateway_config_hold(struct gateway *gateway, struct gateway_config *config);
 /* NULL is fine. */
@@ -50,10 +50,10 @@ void gateway_config_drop(struct gateway *gateway, struct gateway_config *config)
  * config_method, or 0 for the others. */
 const struct config_route *gateway_config_route(const struct gateway_config *config,
     unsigned method, struct slice path, struct upstreams_one **ret_upstream);
-/* What the upstream's answers to fenced requests mean on a route. */
+/* What the upstream's answers to fenced requests on a route mean. */
 const struct judge_rules *gateway_config_rules(
     const struct gateway_config *config, const struct config_route *route);
-/* True once for each doubt about the principals of a route. Any thread. */
+/* True the first time a doubt about the principals of a route comes up. Any thread. */
 bool gateway_config_is_first(const struct gateway_config *config, const struct config_route *route,
     enum principal_doubt doubt);
 /* The Authorization of a route's reconcile; may be empty. */

@@ -5,7 +5,7 @@
 #include "base/macros.h"
 #include "gateway/impl.h"
 
-enum { HEAD_BYTES_MAX = 64 << 10 }; /* for the upstream: what a client may send, and ours */
+enum { HEAD_BYTES_MAX = 64 << 10 }; /* for the upstream: a client's largest head, and our fields */
 
 const struct slice gateway_websocket = {"websocket", 9};
 
@@ -101,7 +101,7 @@ void gateway_request_field(
     }
 }
 
-/* What Access-Control-Allow-Origin says to this request; empty: it is not for such a page. */
+/* The value of Access-Control-Allow-Origin for this request; empty: not from an allowed page. */
 static struct slice allowed_origin(const struct gateway_request *request)
 {
     const struct config_route *route = request->route;
@@ -129,7 +129,7 @@ void gateway_request_cors(const struct gateway_request *request, enum gateway_co
     const struct config_route *route = request->route;
     struct slice allowed = allowed_origin(request);
     if (how == GATEWAY_CORS_WHOLE && route->cors_origin_count > 0) {
-        /* Caches have to know it of every answer, those to other pages too. */
+        /* Caches must know this for every answer, including those to other pages. */
         gateway_request_field(request, SLICE_LIT("Vary"), SLICE_LIT("Origin"));
     }
     if (allowed.len == 0) {
@@ -155,7 +155,7 @@ static void put_retry_after(const struct gateway_request *request, int64_t ms)
     }
 }
 
-/* The one place where the gateway says no. */
+/* The one place where the gateway refuses. */
 void gateway_request_refuse(
     struct gateway_request *request, const struct refusal *refusal, const char *decision)
 {

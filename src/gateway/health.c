@@ -1,8 +1,8 @@
 /*
- * health: the path on the gateway's own port that says whether it would serve (gateway.health). It
- * asks the engine to read nothing, which is answered when everything before is durable: a store
- * that hangs leaves the question unanswered, and a balancer takes that for a no. No upstream sees
- * it.
+ * health: the path on the gateway's own port that reports whether it would serve (gateway.health).
+ * It sends the engine an empty query, which is answered when everything before it is durable. If
+ * the store hangs, the request stays unanswered, which a load balancer treats as unhealthy. No
+ * upstream sees it.
  */
 #include "base/macros.h"
 #include "engine/query.h"

@@ -1,6 +1,6 @@
 /*
- * impl: what the files of the gateway share: the gateway itself, and what every request on its way
- * through has, fenced (fenced.h) or relayed (relayed.c).
+ * impl: shared by the files of the gateway: the gateway itself, and the part that fenced (fenced.h)
+ * and relayed (relayed.c) requests have in common.
  */
 #ifndef ONCE_GATEWAY_IMPL_H
 #define ONCE_GATEWAY_IMPL_H
@@ -34,15 +34,15 @@ struct gateway {
     unsigned reconciling_count;
     struct reconcile_watch watch; /* of the engine's time, for reconcile.quiet */
     struct schedule *schedule;    /* reconcile_schedule.c */
-    struct spool_budget spooled;  /* bytes of all bodies and answers on their way */
-    atomic_bool is_cut;           /* no upstream is called any more */
-    /* What gateway_is_idle reads. Each is raised before is_cut is read, so that either gateway_cut
-     * sees it, or it sees that the gateway is cut. */
-    atomic_uint busy;      /* questions and rounds that are not over */
-    atomic_uint in_engine; /* calls of theirs whose answer was not posted to its loop yet */
+    struct spool_budget spooled;  /* bytes of all bodies and answers in flight */
+    atomic_bool is_cut;           /* no upstream may be called any more */
+    /* Read by gateway_is_idle. Each is raised before is_cut is read: either gateway_cut sees the
+     * count, or the caller sees that the gateway is cut. */
+    atomic_uint busy;      /* questions and rounds in progress */
+    atomic_uint in_engine; /* calls of theirs whose answer has not been posted to its loop */
 };
 
-/* A request on its way through: what a fenced and a relayed one have in common. */
+/* A request in progress: the part that fenced and relayed ones have in common. */
 struct gateway_request {
     struct gateway *gateway;
     struct gateway_config *config; /* held until it is answered */
@@ -51,54 +51,55 @@ struct gateway_request {
     struct http_exchange *exchange;
     struct mem mem;           /* the exchange's arena */
     struct slice path;        /* canonical */
-    struct slice key_field;   /* Idempotency-Key as it came, or as it was made; may be empty */
+    struct slice key_field;   /* Idempotency-Key as received, or as generated; may be empty */
     struct slice traceparent; /* the client's, or a fresh one; may be empty */
-    bool is_health;           /* part of a struct health: for the gateway itself */
-    bool is_fenced;           /* part of a struct fenced, and not of a struct relayed */
-    bool has_key;             /* … and its key was read */
+    bool is_health;           /* part of a struct health: a request for the gateway itself */
+    bool is_fenced;           /* part of a struct fenced, not of a struct relayed */
+    bool has_key;             /* … whose key has been read */
 };
 
 /* gateway.c */
-/* 24 random bytes of this loop; NULL: the kernel has none to give. */
+/* 24 random bytes of this loop; NULL: the kernel gave none. */
 const unsigned char *gateway_random(struct gateway *gateway, unsigned loop);
 
 /* gateway_request.c */
-extern const struct slice gateway_websocket; /* the one protocol that requests may switch to */
+extern const struct slice gateway_websocket; /* the one protocol that a request may switch to */
 bool gateway_request_asks_websocket(const struct gateway_request *request);
 /* The client's traceparent or a fresh one. E_NOMEM. */
 enum status gateway_request_trace(struct gateway_request *request) MUST_CHECK;
-/* The head for the upstream: `own` has what only this kind of request adds. */
+/* Write the head for the upstream; `own` has the fields that only this kind of request adds. */
 enum status gateway_request_head(const struct gateway_request *request,
     const struct fields_added *own, struct buf *ret_head) MUST_CHECK;
 /* The upstream's connections on the request's loop. */
 struct upstream *gateway_request_upstream(const struct gateway_request *request);
-/* Refuse it: the last that is done with it. decision NULL: nothing was decided. */
+/* Refuse the request, which must not be used after this. decision NULL: nothing was decided. */
 void gateway_request_refuse(
     struct gateway_request *request, const struct refusal *refusal, const char *decision);
 void gateway_request_field(
     const struct gateway_request *request, struct slice name, struct slice value);
-/* What a browser needs to show an answer to a page of the route's cors.origins. */
+/* The fields that let a browser show an answer to a page from the route's cors.origins. */
 enum gateway_cors {
-    GATEWAY_CORS_EXPOSED, /* of an upstream's answer, which has the rest: which of our fields it may
-                             show */
-    GATEWAY_CORS_WHOLE,   /* of our own answers, and of those we repeat */
+    GATEWAY_CORS_EXPOSED, /* for an upstream's answer, which has the rest: which of our fields it
+                             may show */
+    GATEWAY_CORS_WHOLE,   /* for our own answers, and for replays */
 };
 void gateway_request_cors(const struct gateway_request *request, enum gateway_cors how);
 /* Whether the request comes from such a page. */
 bool gateway_request_is_cors(const struct gateway_request *request);
-/* Why a call with the upstream failed: addresses are for the log, not for clients. */
+/* Log why a call to the upstream failed: addresses are for the log, not for clients. */
 void gateway_request_log_failure(const struct gateway_request *request, const struct err *err,
     struct slice key, struct slice operation_id);
-/* Count what is doubtful about its principal, and say so once a route. */
+/* Count a doubt about its principal, and log it once for each route. */
 void gateway_request_doubt(const struct gateway_request *request, enum principal_doubt doubt);
-/* Count it and let go of its configuration, before the answer is handed to the server. */
+/* Count it and release its configuration, before the answer is handed to the server. */
 void gateway_request_end(struct gateway_request *request, unsigned status);
 
-/* fenced.c: a copy of the request is made. */
+/* fenced.c: copies the request. */
 void fenced_begin(const struct gateway_request *request);
 void fenced_handle(struct gateway_request *request);
 
-/* health.c: likewise. Whether the path is for the gateway itself; false: out of memory. */
+/* health.c: likewise. health_is: whether the path is for the gateway itself. health_begin: false
+ * when out of memory. */
 bool health_is(const struct config_gateway *settings, struct slice path);
 bool health_begin(const struct gateway_request *request) MUST_CHECK;
 void health_handle(struct gateway_request *request);

@@ -16,7 +16,7 @@
 #include "canon/number.h"
 
 enum {
-    TREE_BYTES_MAX = 2 << 20,   /* what 8 KiB of token can need as trees, several times */
+    TREE_BYTES_MAX = 2 << 20,   /* several times what the trees of an 8 KiB token can need */
     ES256_BYTES = 64,           /* r and s, 32 bytes each: RFC 7518 section 3.4 */
     ES256_DER_BYTES_MAX = 72,   /* a sequence of two integers with a sign byte each */
     PARTS = 3,                  /* header, payload, signature */
@@ -43,7 +43,7 @@ static const char *alg_name(enum jwt_alg alg)
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
-/* A public key given as a secret is one that everybody knows. */
+/* A public key used as a secret would be a secret that everybody knows. */
 static enum status take_secret(struct jwt_key *key, struct slice material, struct err *err)
 {
     if (material.len < JWT_SECRET_BYTES_MIN) {
@@ -62,14 +62,15 @@ static enum status take_secret(struct jwt_key *key, struct slice material, struc
     return OK;
 }
 
-/* So that nobody is asked on the terminal. */
+/* So that OpenSSL never prompts on the terminal. */
 static int no_password(char *text, int size, int is_writing, void *context)
 {
     (void)text, (void)size, (void)is_writing, (void)context;
     return -1;
 }
 
-/* Exactly one, and nothing in front: a private key beside it would not be refused otherwise. */
+/* Exactly one key, and nothing before it: otherwise a private key beside it would not be
+ * refused. */
 static bool is_one_public_key(struct slice pem)
 {
     struct slice start = SLICE_LIT("-----BEGIN PUBLIC KEY-----");
@@ -108,7 +109,7 @@ static enum status check_p256(const EVP_PKEY *key, struct err *err)
     return OK;
 }
 
-/* That the numbers make a key at all: a point on the curve, a modulus that is odd. */
+/* Whether the numbers form a valid key: a point on the curve, an odd modulus. */
 static bool is_sound(EVP_PKEY *key)
 {
     EVP_PKEY_CTX *context = EVP_PKEY_CTX_new(key, NULL);
@@ -131,7 +132,7 @@ static enum status take_public_key(struct jwt_key *key, struct slice material, s
     if (status == OK && !is_sound(key->public_key)) {
         status = err_set(err, E_INVALID, "the public key is not a sound one");
     }
-    (void)ERR_pop_to_mark(); /* what is left there would be taken for TLS's */
+    (void)ERR_pop_to_mark(); /* errors left there would be taken for TLS errors */
     return status;
 }
 
@@ -178,10 +179,10 @@ static enum status no_memory(struct err *err)
     return err_set(err, E_NOMEM, "out of memory");
 }
 
-/* A token taken apart, with the arena for what is made of it. */
+/* A token split into its parts, with the arena for what is made from them. */
 struct token {
     struct slice parts[PARTS];
-    struct slice signed_text; /* the first two and the dot between them */
+    struct slice signed_text; /* the first two parts and the dot between them */
     struct arena *arena;
 };
 
@@ -228,7 +229,7 @@ static enum status decode(
     return OK;
 }
 
-/* What is wrong with the JSON is not said: it would show what stands there. */
+/* The error does not say what is wrong with the JSON: it would show its contents. */
 static enum status decode_object(
     struct token *token, size_t part, const struct json_value **ret_object, struct err *err)
 {
@@ -269,7 +270,7 @@ static enum status check_header(const struct jwt_key *key, struct token *token, 
     return OK;
 }
 
-/* OpenSSL wants the two numbers in DER. 0: they do not fit, or there is no memory. */
+/* OpenSSL wants the two numbers in DER. 0: they do not fit, or memory is short. */
 static size_t es256_der(struct slice raw, unsigned char ret_der[ES256_DER_BYTES_MAX])
 {
     const unsigned char *bytes = (const unsigned char *)raw.data;
@@ -278,7 +279,7 @@ static size_t es256_der(struct slice raw, unsigned char ret_der[ES256_DER_BYTES_
     BIGNUM *s = BN_bin2bn(bytes + ES256_BYTES / 2, ES256_BYTES / 2, NULL);
     int size = 0;
     if (pair != NULL && r != NULL && s != NULL && ECDSA_SIG_set0(pair, r, s) == 1) {
-        r = NULL; /* the pair has them now */
+        r = NULL; /* the pair owns them now */
         s = NULL;
         size = i2d_ECDSA_SIG(pair, NULL);
         unsigned char *at = ret_der;
@@ -349,9 +350,9 @@ static enum status check_signature(const struct jwt_key *key, struct token *toke
     return good ? OK : err_set(err, E_INVALID, "the signature of the token is wrong");
 }
 
-/* ---- what it says -------------------------------------------------------------------------- */
+/* ---- claims -------------------------------------------------------------------------------- */
 
-/* A NumericDate may have a fraction (RFC 7519 section 2). False: there is one, and it is none. */
+/* A NumericDate may have a fraction (RFC 7519 section 2). False: it is present and invalid. */
 static bool read_date(
     const struct json_value *claims, struct slice name, bool *ret_found, double *ret_ms)
 {
@@ -392,7 +393,7 @@ static bool is_text(const struct json_value *value, struct slice text)
     return json_is(value, JSON_STRING) && slice_equal(json_text(value), text);
 }
 
-/* One string, or several of which one has to be it (RFC 7519 section 4.1.3). */
+/* One string, or a list that must contain it (RFC 7519 section 4.1.3). */
 static bool is_for(const struct json_value *aud, struct slice audience)
 {
     if (!json_is(aud, JSON_ARRAY)) {
@@ -428,7 +429,7 @@ static enum status read_claim(const struct json_value *claims, struct slice name
     int64_t number = 0;
     if (json_is(value, JSON_STRING)) {
         text = json_text(value);
-    } else if (json_int(value, &number)) { /* so that -0 and 0 are one */
+    } else if (json_int(value, &number)) { /* so that -0 and 0 are the same */
         int size = snprintf(digits, sizeof digits, "%lld", (long long)number);
         text = slice_of(digits, (size_t)size);
     }
@@ -440,7 +441,7 @@ static enum status read_claim(const struct json_value *claims, struct slice name
     return arena_copy(arena, text, ret_value) == OK ? OK : no_memory(err);
 }
 
-/* Nothing of the payload is read before the signature is found right. */
+/* Nothing of the payload is read before the signature has been verified. */
 enum status jwt_claim(const struct jwt_key *key, struct slice token,
     const struct jwt_expect *expect, struct slice claim, struct arena *arena,
     struct slice *ret_value, struct err *err)

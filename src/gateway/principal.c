@@ -11,8 +11,8 @@
 
 struct principals {
     const struct mem *mem;
-    size_t count;           /* routes, and one for what no route matches */
-    struct jwt_key *keys[]; /* of the route with that number; NULL: it needs none */
+    size_t count;           /* routes, and one for requests that no route matches */
+    struct jwt_key *keys[]; /* of the route with that number; NULL: it needs no key */
 };
 
 /* ---- keys ---------------------------------------------------------------------------------- */
@@ -82,14 +82,14 @@ void principals_free(struct principals *principals)
     mem_free(principals->mem, principals);
 }
 
-/* ---- whose a request is -------------------------------------------------------------------- */
+/* ---- the principal ------------------------------------------------------------------------- */
 
 static enum status no_memory(struct err *err)
 {
     return err_set(err, E_NOMEM, "out of memory");
 }
 
-/* prefix and value, in the arena. */
+/* Join prefix and value, in the arena. */
 static enum status join(const char *prefix, struct slice value, struct arena *arena,
     struct slice *ret_text, struct err *err)
 {
@@ -113,7 +113,8 @@ static enum status join_hashed(const char *prefix, struct slice value, struct ar
     return join(prefix, slice_str(digest_put_hex(hex, &digest)), arena, ret_text, err);
 }
 
-/* The two prefixes differ before the colon, so that no value can spell the digest of another. */
+/* The two prefixes differ before the colon, so that no value can equal the digest of a different
+ * one. */
 static enum status join_shown(const char *prefix, const char *prefix_hashed, struct slice value,
     struct arena *arena, struct slice *ret_text, struct err *err)
 {
@@ -128,7 +129,7 @@ static bool has_field(const struct http_head *head, const char *name)
     return http_find(head, slice_str(name), 0) < head->field_count;
 }
 
-/* The digest of a field that is there. */
+/* The digest of a field, if it is present. */
 static enum status of_secret(const char *name, const char *prefix, const struct http_head *head,
     struct arena *arena, struct slice *ret_principal, struct err *err)
 {
@@ -139,7 +140,7 @@ static enum status of_secret(const char *name, const char *prefix, const struct 
     return join_hashed(prefix, value, arena, ret_principal, err);
 }
 
-/* The field that an API key is in; NULL: there is none. */
+/* The name of the field with the API key; NULL: absent. */
 static const char *key_field(const struct http_head *head)
 {
     return has_field(head, "X-Api-Key") ? "X-Api-Key"
@@ -213,7 +214,7 @@ static enum status of_jwt(const struct jwt_key *key, const struct config_route *
                         : status;
 }
 
-/* The key of a route, which is one of the gateway's. */
+/* The key of one of the gateway's routes. */
 static const struct jwt_key *key_of(const struct principals *principals,
     const struct config_gateway *gateway, const struct config_route *route)
 {
@@ -242,7 +243,8 @@ enum status principal_of(const struct principals *principals, const struct confi
 
 /* ---- doubts -------------------------------------------------------------------------------- */
 
-/* Three parts, the first of which begins as a JSON object in base64url (RFC 7519 section 3). */
+/* Three parts, the first of which is the beginning of a JSON object in base64url (RFC 7519 section
+ * 3). */
 static bool is_jwt(struct slice token)
 {
     size_t dots = 0;
@@ -252,7 +254,7 @@ static bool is_jwt(struct slice token)
     return dots == 2 && slice_starts(token, SLICE_LIT("eyJ"));
 }
 
-/* Schemes that sign each request, so that no two have the same value. */
+/* Schemes that sign each request, so that every value is different. */
 static bool is_signature(struct slice value)
 {
     static const char *const schemes[] = {

@@ -13,11 +13,11 @@
  *   Q1  one question in the list of an operation, from reconcile_now to over.
  *   Q2  ASKING has an outcall that is not over, or that is over and has posted `over`; SETTLING has
  *       a call in the engine; neither has both.
- *   Q3  over runs by itself, as a task of the loop, so that done never runs inside of reconcile_now
- *       or of an event of the upstream.
+ *   Q3  over runs as a separate task of the loop, so that done never runs inside reconcile_now or
+ *       an event of the upstream.
  *
- * A crash before the settling is durable: the operation is as unknown as before, and is asked about
- * again.
+ * After a crash before the settling is durable, the operation is still unknown, and the upstream is
+ * asked again.
  */
 #include "gateway/reconcile.h"
 
@@ -27,8 +27,8 @@
 #include "engine/request_builder.h"
 
 enum {
-    RECONCILING_MAX = 256,     /* at a time: a burst of duplicates of many operations is not to
-                                      take all connections */
+    RECONCILING_MAX = 256,     /* at a time: a burst of duplicates of many operations must not take
+                                  all connections */
     ARENA_BYTES_MAX = 1 << 20, /* a record and a head, at their limits */
     HEAD_BYTES_MAX = 64 << 10, /* a long template with a credential */
 };
@@ -37,7 +37,7 @@ enum reconciling_state { RECONCILING_ASKING, RECONCILING_SETTLING, RECONCILING_O
 
 struct reconciling {
     struct engine_call settle;
-    struct net_task task; /* to the loop: over */
+    struct net_task task; /* to the loop: runs over */
     struct outcall out;
     enum reconciling_state state;
     struct reconciling *prev; /* in the gateway's list */
@@ -53,16 +53,16 @@ struct reconciling {
     struct arena arena;
     struct mem mem; /* that arena */
 
-    /* What is asked about. */
+    /* The operation in question. */
     struct record_key key;
     struct op_id operation_id;
-    uint64_t fence; /* of the attempt that is asked about */
-    bool is_quiet;  /* nothing of that attempt could still come when it was asked about */
+    uint64_t fence; /* of the attempt in question */
+    bool is_quiet;  /* that attempt could no longer take effect when the upstream was asked */
     char operation_text[OP_ID_TEXT_BYTES];
     char request_id[UUID_TEXT_BYTES];
     struct slice target;
     struct slice head;
-    struct reconcile_statuses statuses; /* what each of them means */
+    struct reconcile_statuses statuses; /* the meaning of each status */
     char reason[LIMIT_REASON_BYTES_MAX + 1];
 };
 
@@ -79,8 +79,8 @@ static void move(struct reconciling *reconciling, enum reconciling_state state)
 /* ---- one at a time ------------------------------------------------------------------------- */
 
 /* By the engine's time when the record was read, which is before the question is sent. The wall
- * clock decides nothing here: a step ahead would end the quiet time at once (P5, P8). Nor does a
- * sleep of the machine: an upstream on this machine slept too, and still has the request. */
+ * clock decides nothing here: a step ahead would end the quiet time at once (P5, P8). Nor does the
+ * time that the machine slept: an upstream on this machine slept too, and still has the request. */
 static bool is_quiet(struct gateway *gateway, const struct config_route *route,
     const struct record *record, const struct engine_call *read)
 {
@@ -93,7 +93,7 @@ static bool is_quiet(struct gateway *gateway, const struct config_route *route,
     return is_quiet;
 }
 
-/* False: somebody asks about this operation already, or too many are asked about. */
+/* False: a question about this operation is already in progress, or too many are. */
 static bool enter(struct reconciling *reconciling)
 {
     struct gateway *gateway = reconciling->gateway;
@@ -169,7 +169,7 @@ static struct slice why_unknown(const struct reconciling *reconciling)
                : SLICE_LIT("the answer is neither executed nor not_executed");
 }
 
-/* An operator who wonders why an operation stays unknown finds it here. */
+/* Tells an operator why an operation stays unknown. */
 static void report_unknown(const struct reconciling *reconciling)
 {
     const struct outcall *out = &reconciling->out;
@@ -218,7 +218,7 @@ static void on_settled(struct engine_call *call)
 {
     struct reconciling *reconciling = CONTAINER_OF(call, struct reconciling, settle);
     struct gateway *gateway = reconciling->gateway;
-    post_over(reconciling); /* from here on it may be gone */
+    post_over(reconciling); /* it may be freed from here on */
     atomic_fetch_sub(&gateway->in_engine, 1);
 }
 
@@ -231,7 +231,7 @@ static struct slice trace_of(struct reconciling *reconciling)
     return trace;
 }
 
-/* What the outcall says, as a resolution by us. */
+/* Turn the outcall's verdict into a resolution. */
 static void put_resolve(struct reconciling *reconciling)
 {
     struct engine_call *settle = &reconciling->settle;

@@ -1,34 +1,35 @@
 /*
- * reconcile: asks the upstream what became of an operation that nobody knows the outcome of, and
- * settles it: a GET to the route's template with the operation's key. A status of `executed` is its
- * outcome, with the answer's body and fields; one of `not_executed` frees the key; anything else
- * leaves it unknown.
+ * reconcile: asks the upstream about an operation whose outcome is unknown, and settles it: a GET
+ * to the route's template with the operation's key. If the status is in `executed`, the answer is
+ * the outcome, with its body and fields; if it is in `not_executed`, the key is freed; any other
+ * leaves the operation unknown.
  *
- * By reconcile_schedule.h, and on demand: when a duplicate comes, and the route says on_unknown:
- * reconcile.
+ * Called by reconcile_schedule.h, and on demand when a duplicate arrives and the route says
+ * on_unknown: reconcile.
  *
- * Promises:  one question at a time about one operation. What was settled meanwhile stays: the
- *            settling names the fence it is about (rule N6). A broken answer settles nothing.
- * Threads:   on the loop given. Any of them.
+ * Promises:  one question at a time about one operation. An operation that was settled meanwhile
+ *            stays as it is: the resolution names its fence (rule N6). A broken answer settles
+ *            nothing.
+ * Threads:   on the given loop, which may be any of them.
  */
 #ifndef ONCE_GATEWAY_RECONCILE_H
 #define ONCE_GATEWAY_RECONCILE_H
 
 #include "gateway/impl.h"
 
-/* What is asked about. */
+/* The operation to ask about. */
 struct reconcile_about {
-    unsigned loop; /* on which everything happens */
+    unsigned loop; /* everything happens on this loop */
     struct gateway_config *config;
     const struct config_route *route;
     struct upstreams_one *upstream;
     const struct record *record;    /* unknown */
-    const struct engine_call *read; /* the call that found it so */
+    const struct engine_call *read; /* the call that read it */
 };
 
-/* Ask now; done is called on the loop, settled or not, exactly once and after this has returned.
- * False: it is not asked (the route has no lookup, somebody asks already, too many are, no memory,
- * the gateway ends), and done is not called. */
+/* Ask now. done is called on the loop, settled or not, exactly once and after this has returned.
+ * False: the upstream is not asked (the route has no lookup, a question is already in progress, too
+ * many are, no memory, the gateway is ending), and done is not called. */
 bool reconcile_now(struct gateway *gateway, const struct reconcile_about *about,
     void (*done)(void *context), void *context);
 

@@ -8,7 +8,7 @@
 #include "base/percent.h"
 #include "http/chars.h"
 
-enum { STEP_MS_MIN = 10 }; /* two clocks that are read to the millisecond differ by less */
+enum { STEP_MS_MIN = 10 }; /* two clocks read to the millisecond differ by less */
 
 bool reconcile_is_not_executed(const struct config_reconcile *reconcile, unsigned status)
 {
@@ -45,8 +45,8 @@ static void put_encoded(struct slice key, struct buf *out)
     }
 }
 
-/* What stands for a name of the operation at the beginning of a template's rest: its length, or
- * 0. */
+/* The length of the placeholder at the start of a template's rest, or 0; *ret_name gets its
+ * value. */
 static size_t mark_at(
     struct slice rest, const struct reconcile_names *names, struct slice *ret_name)
 {
@@ -65,7 +65,7 @@ static size_t mark_at(
     return 0;
 }
 
-/* The template to its end; names as they are, or encoded. */
+/* Append the rest of the template; values as they are, or encoded. */
 static void put_filled(
     struct slice template, const struct reconcile_names *names, bool is_encoded, struct buf *out)
 {
@@ -89,7 +89,8 @@ static struct slice without_query(struct slice target)
     return query == NULL ? target : slice_of(target.data, (size_t)(query - target.data));
 }
 
-/* As it looks to a server that decodes first and splits then, at whatever some server splits at. */
+/* The path as a server sees it that decodes first and then splits, at any character that some
+ * server splits at. */
 static bool has_dot_segment(struct slice path)
 {
     size_t start = 0;
@@ -113,7 +114,7 @@ enum status reconcile_target(
     put_filled(without_query(slice_str(template)), names, false, out);
     bool is_astray =
         buf_status(out) == OK && has_dot_segment(slice_of(out->data + start, out->len - start));
-    out->len = start; /* that was only to look at */
+    out->len = start; /* it was only needed for the check */
     if (is_astray) {
         return err_set(err, E_INVALID,
             "the key has dot segments, so the path would name a "
@@ -178,7 +179,7 @@ bool reconcile_scope(struct slice text, struct reconcile_scope *ret_scope)
     size_t len = (size_t)(space - text.data);
     unsigned method = config_method(slice_of(text.data, len));
     struct slice target = slice_of(space + 1, text.len - len - 1);
-    /* A host may stand before the path. */
+    /* A host may come before the path. */
     const char *slash = target.len == 0 ? NULL : memchr(target.data, '/', target.len);
     if (method == 0 || slash == NULL) {
         return false;

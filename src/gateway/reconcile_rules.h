@@ -1,11 +1,11 @@
 /*
- * reconcile_rules: what an upstream is asked about an operation that nobody knows the outcome of,
- * when, and what its answer means (docs/unknown.md). Pure.
+ * reconcile_rules: what the upstream is asked about an unknown operation, when, and what its answer
+ * means (docs/unknown.md). Pure.
  *
- * Promises:  only a status that the configuration names means anything. What a client chose as its
- *            key stays within the place that the template gives it: it is percent-encoded, and no
- *            key leads to another path of the upstream, whose answer would pass for an outcome and
- *            be shown to that client.
+ * Promises:  only a status that the configuration names settles anything. A client's key stays
+ *            within its place in the template: it is percent-encoded, and no key leads to a
+ *            different path of the upstream, whose answer would be taken for an outcome and shown
+ *            to that client.
  * Does not:  send, or settle (reconcile.h).
  */
 #ifndef ONCE_GATEWAY_RECONCILE_RULES_H
@@ -17,43 +17,44 @@
 #include "config/gateway.h"
 #include "outcall/judge.h"
 
-/* What each named status means, for as long as the rules are used. */
+/* The meaning of each named status; must live as long as the rules. */
 struct reconcile_statuses {
     struct judge_status named[2 * CONFIG_STATUSES_MAX];
 };
-/* What an answer means: an `executed` status is the outcome, a `not_executed` one frees the key if
- * the attempt is_quiet (reconcile_is_quiet); anything else, and no answer, leaves it unknown. */
+/* What an answer means: an `executed` status is the outcome; a `not_executed` status frees the key
+ * if the attempt is_quiet (reconcile_is_quiet); any other status, or no answer, leaves it
+ * unknown. */
 struct judge_rules reconcile_rules(const struct config_reconcile *reconcile, bool is_quiet,
     struct reconcile_statuses *ret_statuses);
 bool reconcile_is_not_executed(const struct config_reconcile *reconcile, unsigned status);
 
-/* What a template may name. */
+/* The names a template may contain. */
 struct reconcile_names {
-    struct slice key;          /* {key}: the client's, which two principals may share */
-    struct slice operation_id; /* {operation_id}: ours, which the upstream got with the request */
+    struct slice key;          /* {key}: the client's; two principals may share one */
+    struct slice operation_id; /* {operation_id}: ours; the upstream got it with the request */
 };
 
-/* The template with the key in it. E_INVALID: dot segments of the key would lead elsewhere, however
- * they are encoded (RFC 3986 section 6.2.2). E_NOMEM, E_LIMIT. */
+/* The template with the names filled in. E_INVALID: dot segments in the key would lead elsewhere,
+ * however they are encoded (RFC 3986 section 6.2.2). E_NOMEM, E_LIMIT. */
 enum status reconcile_target(const char *template, const struct reconcile_names *names,
     struct buf *out, struct err *err) MUST_CHECK;
-/* The value of Idempotency-Key: bare, or an RFC 9651 string where that is needed. Nothing is
- * appended for a key that is no ASCII, which came through another door. */
+/* Append the value of Idempotency-Key: bare, or an RFC 9651 string where necessary. Appends nothing
+ * for a key that is not ASCII, which came through a different door. */
 void reconcile_key(struct slice key, struct buf *out);
 
-/* How long the engine's time has run evenly. The engine believes small steps of the wall clock, and
- * counts the time that the machine slept; a quiet time that either cut short would free a key whose
- * first request still runs. */
+/* How long the engine's time has run evenly. The engine follows small steps of the wall clock and
+ * counts the time that the machine slept. If either shortened the quiet time, a key would be freed
+ * whose first request still runs. */
 struct reconcile_watch {
     bool has_begun;
-    int64_t since_ms;  /* engine time of the first reading, or of the one that a step came before */
-    int64_t offset_ms; /* engine time less the time that the machine was awake, since then */
+    int64_t since_ms;  /* engine time of the first reading, or of the reading after the last step */
+    int64_t offset_ms; /* engine time minus the time that the machine was awake, since then */
 };
-/* Note a reading of both clocks: awake_ms is the boot clock's without the sleep (clock_asleep_ms).
- * Readings may come out of order. */
+/* Note a reading of both clocks: awake_ms is the boot clock without the time asleep
+ * (clock_asleep_ms). Readings may come out of order. */
 void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t awake_ms);
-/* Whether, at now_ms, an operation has been unknown for so long that nothing of its attempt can
- * still come: for quiet_ms, measured from when it became unknown or from when the watch began,
+/* Whether, at now_ms, an operation has been unknown for so long that its attempt can no longer take
+ * effect: for quiet_ms, measured from when it became unknown or from when the watch began,
  * whichever is later. All three are engine time. */
 bool reconcile_is_quiet(const struct config_reconcile *reconcile,
     const struct reconcile_watch *watch, int64_t unknown_ms, int64_t now_ms);
@@ -62,9 +63,9 @@ bool reconcile_is_quiet(const struct config_reconcile *reconcile,
 struct reconcile_scope {
     unsigned method;   /* a bit of enum config_method */
     struct slice path; /* canonical */
-    bool is_cut;       /* the path is not all of it: the kept request has it */
+    bool is_cut;       /* the path is cut short: the kept request has all of it */
 };
-/* False: no gateway made this. */
+/* False: the gateway did not make this scope. */
 bool reconcile_scope(struct slice text, struct reconcile_scope *ret_scope);
 
 /* "reconciled: GET /v1/payments/by-key/k answered 200": without the query, which may hold a

@@ -1,5 +1,5 @@
 /*
- * One unknown operation, from when the engine says that it is due:
+ * One unknown operation, from when the engine reports that it is due:
  *
  *   found ──▶ READY ── a place is free ──▶ ASKED ── still unknown ──▶ RESTING ──┐
  *               ▲                            └ settled, or nobody can ask: forgotten
@@ -8,11 +8,11 @@
  * Transitions: all through topic_move, which refuses any other; topic_free forgets one.
  *
  * What holds:
- *   D1  READY ones are in the list, RESTING ones have a deadline, ASKED ones have one of
+ *   D1  a READY topic is in the list, a RESTING one has a deadline, an ASKED one has one of
  *       SCHEDULE_PLACES places, and none has two of these.
  *   D2  each place in use keeps the gateway busy; nothing else here does.
- *   D3  an operation has one topic: the engine gives each due once to a subscription, and a new
- *       subscription begins without topics but for those ASKED, which are forgotten when answered.
+ *   D3  an operation has one topic: the engine reports each due once to a subscription, and a new
+ *       subscription begins without topics, except those ASKED, which are forgotten when answered.
  */
 #include "gateway/reconcile_schedule.h"
 
@@ -24,9 +24,9 @@
 
 enum {
     SCHEDULE_PLACES = 16,            /* asked at a time: an upstream that was down is not overrun */
-    TOPICS_MAX = 1 << 16,            /* 8 MiB; more unknown ones wait in the engine for a place */
-    FOUND_MAX = 64,                  /* handed over by the engine at a time: all that it gives */
-    AGAIN_MS = 1000,                 /* after a store that could not be read, or no memory */
+    TOPICS_MAX = 1 << 16,            /* 8 MiB; any more unknown operations wait in the engine */
+    FOUND_MAX = 64,                  /* reported by the engine at a time */
+    AGAIN_MS = 1000,                 /* after the store could not be read, or memory was short */
     READ_ARENA_BYTES_MAX = 16 << 20, /* one operation with its bodies, at their limits */
 };
 
@@ -40,18 +40,18 @@ struct topic {
     struct topic *next_ready;
     struct schedule *schedule;
     enum topic_state state;
-    bool is_old; /* of a subscription before this one: forgotten when it was asked about */
+    bool is_old; /* from an earlier subscription: forgotten when it is answered */
     struct op_id operation_id;
-    int64_t pause_ms; /* the last one; 0: there was none */
+    int64_t pause_ms; /* the last pause; 0: none yet */
 };
 
-/* Where one is read and asked about. */
+/* A place for one operation that is read and asked about. */
 struct schedule_place {
-    struct query read;    /* first, so that the engine's pointer is ours */
-    struct net_task task; /* it was read */
+    struct query read;    /* first, so that the engine's pointer is the place's */
+    struct net_task task; /* the operation was read */
     struct arena arena;
     struct schedule *schedule;
-    struct topic *topic; /* NULL: it is free */
+    struct topic *topic; /* NULL: the place is free */
     struct gateway_config *config;
     const struct config_route *route; /* of its question */
 };
@@ -61,7 +61,7 @@ struct schedule {
     bool is_ended;
     bool is_subscribed;
     struct due_subscription subscription;
-    struct net_deadline deadline; /* subscribe anew: a topic was lost */
+    struct net_deadline deadline; /* subscribe again: a topic was lost */
     struct net_task wake;
     atomic_bool is_waking; /* wake is in its loop's list */
     struct topic *topics;
@@ -72,7 +72,7 @@ struct schedule {
 
     /* From the engine's thread to the loop. */
     struct net_task arrival;
-    atomic_bool is_arriving; /* found is the loop's until it says false */
+    atomic_bool is_arriving; /* found belongs to the loop until this is false */
     struct op_id found[FOUND_MAX];
     size_t found_count;
 };
@@ -169,7 +169,7 @@ static bool topic_new(struct schedule *schedule, const struct op_id *operation_i
     return true;
 }
 
-/* All but those that are being asked about. */
+/* Forget all topics except those that are being asked about. */
 static void topics_forget(struct schedule *schedule)
 {
     struct net_wheel *wheel = &loop_of(schedule)->wheel;
@@ -188,7 +188,7 @@ static void topics_forget(struct schedule *schedule)
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
-/* The place is free again. again_ms: the topic's next pause; 0: it is forgotten. */
+/* Free the place. again_ms: the topic's next pause; 0: it is forgotten. */
 static void leave(struct schedule_place *place, int64_t again_ms)
 {
     struct schedule *schedule = place->schedule;
@@ -205,7 +205,7 @@ static void leave(struct schedule_place *place, int64_t again_ms)
     atomic_fetch_sub(&schedule->gateway->busy, 1);
 }
 
-/* Settled or not: if it was, reading it says so. */
+/* Settled or not: the next read shows it. */
 static void on_asked(void *context)
 {
     struct schedule_place *place = context;
@@ -217,7 +217,7 @@ static void on_asked(void *context)
     leave(place, topic->pause_ms);
 }
 
-/* The route that can ask about it; NULL: none does. */
+/* The route that can ask about it; NULL: none can. */
 static const struct config_route *route_of(const struct schedule_place *place,
     const struct record *record, struct arena *arena, struct upstreams_one **ret_upstream)
 {
@@ -257,7 +257,7 @@ static void on_read(struct net_task *task)
         .record = record,
         .read = &place->read.call};
     if (!reconcile_now(place->schedule->gateway, &about, on_asked, place)) {
-        on_asked(place); /* somebody else asks, or it cannot be asked now */
+        on_asked(place); /* it is asked about already, or cannot be now */
     }
 }
 
@@ -288,7 +288,7 @@ static void read_topic(struct schedule_place *place, struct topic *topic)
     }
 }
 
-/* Those that are ready, as far as there are places. */
+/* Start the topics that are ready, as long as there are places. */
 static void go_on(struct schedule *schedule)
 {
     struct gateway *gateway = schedule->gateway;
@@ -305,7 +305,7 @@ static void go_on(struct schedule *schedule)
     }
 }
 
-/* ---- what is due --------------------------------------------------------------------------- */
+/* ---- dues ---------------------------------------------------------------------------------- */
 
 /* On the engine's thread. */
 static bool on_found(void *context, const struct store_due *dues, size_t count)
@@ -343,11 +343,11 @@ static void unsubscribe(struct schedule *schedule)
     if (schedule->is_subscribed) {
         engine_off_due(door_engine(schedule->gateway->door), &schedule->subscription);
         schedule->is_subscribed = false;
-        schedule->found_count = 0; /* what is on its way comes again */
+        schedule->found_count = 0; /* dues in transit are reported again */
     }
 }
 
-/* From the beginning, with every unknown operation, if there is a route that can ask. */
+/* Subscribe from the beginning, to every unknown operation, if a route can ask. */
 static void subscribe(struct schedule *schedule)
 {
     struct gateway_config *config = gateway_config_take(schedule->gateway);
@@ -375,7 +375,7 @@ static void on_wake(struct net_task *task)
     }
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- start and end ------------------------------------------------------------------------- */
 
 void schedule_wake(struct gateway *gateway)
 {
@@ -412,7 +412,7 @@ enum status schedule_new(struct gateway *gateway, struct schedule **ret_schedule
 
 void schedule_start(struct gateway *gateway)
 {
-    schedule_wake(gateway); /* when its loop runs: one that never does gets no dues */
+    schedule_wake(gateway); /* when its loop runs: a loop that never runs gets no dues */
 }
 
 void schedule_end(struct gateway *gateway, unsigned loop)

@@ -3,10 +3,11 @@
 #include "base/check.h"
 #include "canon/jsonw.h"
 
-/* How one kind is said: what all profiles share, and the words of those that have their own. */
+/* One kind of refusal: the parts that all profiles share, and the texts of profiles that have their
+ * own. */
 struct refusal_form {
     unsigned status;
-    const char *code; /* of problem documents; also adr007's and stripe's where theirs is NULL */
+    const char *code; /* of problem documents; also adr007's and stripe's if theirs is NULL */
     const char *detail;
     enum problem_effect effect;
     enum problem_retry retry;
@@ -17,14 +18,12 @@ struct refusal_form {
     const char *stripe_code; /* NULL: the code */
 };
 
-#define INVALID_REQUEST "invalid_request_error" /* Stripe's type for what the caller did */
-#define API_ERROR       "api_error"             /* and for what the server did */
+#define INVALID_REQUEST "invalid_request_error" /* Stripe's type for a caller's mistake */
+#define API_ERROR       "api_error"             /* and for a server's failure */
 
-/*
- * Codes that the API has as well are the API's. Guardia's codes are ERR, the status and its name;
- * for 400 its documents say INVALID_ARGUMENT. The `effect` is that of the operation, as far as it
- * is known: one that runs may have had it already, so that nobody takes another key for it.
- */
+/* A code that the API has too is the API's. Guardia's codes are ERR, the status and its name; for
+ * 400 its documents say INVALID_ARGUMENT. `effect` is the operation's, as far as it is known: a
+ * running operation may already have had its effect, so that nobody uses a different key for it. */
 static const struct refusal_form forms[REFUSAL_KINDS] = {
     [REFUSAL_KEY_MISSING] = {400, "idempotency_key_missing",
         "the Idempotency-Key field is missing; nothing was done", PROBLEM_EFFECT_NO,
@@ -129,7 +128,7 @@ unsigned refusals_status(const struct config_route *route, const struct refusal 
     return refusal->kind == REFUSAL_CONFLICT ? route->conflict_status : forms[refusal->kind].status;
 }
 
-/* Everything that is said of one refusal, whatever the form. */
+/* The contents of one refusal, whatever its form. */
 static struct problem problem_of(const struct config_route *route, const struct refusal *refusal)
 {
     const struct refusal_form *form = &forms[refusal->kind];
@@ -142,7 +141,7 @@ static struct problem problem_of(const struct config_route *route, const struct 
         .operation_id = refusal->operation_id,
         .retry_after_ms = refusal->retry_after_ms,
         .extra = refusal->extra};
-    /* The upstream was called, so "no" is never what is known, not even by an oversight. */
+    /* The upstream was called, so the effect must never be "no", not even by mistake. */
     if (refusal->kind == REFUSAL_NOT_SEALED && refusal->effect_known == PROBLEM_EFFECT_YES) {
         problem.effect = PROBLEM_EFFECT_YES;
     }
@@ -150,7 +149,7 @@ static struct problem problem_of(const struct config_route *route, const struct 
         problem.effect = refusal->effect_known;
         problem.detail = SLICE_LIT("it failed, and its answer was too large to be kept");
     }
-    /* OPS-6: a client of this profile finds the diff, though it may be null. */
+    /* OPS-6: a client of this profile always finds the diff, though it may be null. */
     if (refusal->kind == REFUSAL_CONFLICT && route->profile == CONFIG_PROFILE_OPS &&
         problem.extra.len == 0) {
         problem.extra = SLICE_LIT("\"diff\":null");
@@ -158,7 +157,7 @@ static struct problem problem_of(const struct config_route *route, const struct 
     return problem;
 }
 
-/* The members that the forms without a place for them of their own have beside theirs. */
+/* The members added to forms that have no place of their own for them. */
 static void put_beside(struct jsonw *json, const struct problem *problem, struct slice request_id)
 {
     jsonw_str(json, "effect", effect_texts[problem->effect]);
@@ -218,8 +217,8 @@ static void put_stripe(struct buf *out, const struct refusal_form *form,
     jsonw_close(&json, '}');
 }
 
-/* Stripe's libraries obey it; without it they send 409 again, three times, for nothing. NULL: they
- * decide by the status. */
+/* Stripe's libraries obey this field; without it they send a 409 again, three times, in vain. NULL:
+ * they decide by the status. */
 static const char *should_retry(enum refusal_kind kind)
 {
     bool is_unknown = kind == REFUSAL_OUTCOME_UNKNOWN || kind == REFUSAL_NO_ANSWER ||

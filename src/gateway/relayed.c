@@ -1,18 +1,18 @@
 /*
  * relayed: the life of a request that is not fenced: reads, and methods that no route protects.
- * Head and bodies go through as they come, both ways, unbuffered; each side is read no faster than
- * the other takes.
+ * Head and bodies are passed on as they arrive, both ways, unbuffered; each side is read no faster
+ * than the other accepts.
  *
  *   relayed_begin    the head is here: call the upstream, if a body follows
- *   relayed_handle   the body is over, or there was none
+ *   relayed_handle   the body is complete, or absent
  *   on_head, on_piece, on_end, on_failed   the answer, as it comes
  *
- * A request for a WebSocket goes on as one. After the upstream's 101, and not before, bytes go both
- * ways until either side closes, or none has come for timeout.upgraded. Other protocols are not
- * asked for: in a tunnel of HTTP/2 (h2c) a client could send what is to be fenced.
+ * A request for a WebSocket is passed on as such. After the upstream's 101, and not before, bytes
+ * go both ways until either side closes, or is silent for timeout.upgraded. No other protocol is
+ * passed on: in an HTTP/2 tunnel (h2c) a client could send requests that must be fenced.
  *
  * A read whose connection turns out to be closed before any answer is sent a second time: it has no
- * effect (RFC 9110 section 9.2.1). Nothing else is.
+ * effect (RFC 9110 section 9.2.1). No other request is.
  */
 #include "base/check.h"
 #include "base/macros.h"
@@ -23,10 +23,10 @@ struct relayed {
     struct gateway_request request;
     struct upstream_call up;
     struct buf head;  /* for the upstream */
-    bool asks_switch; /* for a WebSocket */
-    unsigned status;  /* of its answer; 0: none has begun */
-    bool is_up;       /* the call with it has had no last event */
-    bool is_again;    /* sent a second time */
+    bool asks_switch; /* it asks for a WebSocket */
+    unsigned status;  /* of the answer; 0: it has not begun */
+    bool is_up;       /* the call to the upstream has had no last event */
+    bool is_again;    /* it has been sent a second time */
 };
 
 static struct relayed *relayed_of(const struct http_exchange *exchange)
@@ -63,7 +63,7 @@ static int64_t length_of(const struct http_head *head, enum http_method method)
     case HTTP_BODY_CLOSE: return HTTP_LENGTH_CHUNKED;
     case HTTP_BODY_NONE: break;
     }
-    /* What a GET would have had. */
+    /* The length that a GET would have had. */
     bool is_known = method == HTTP_METHOD_HEAD && head->status != 204 && head->status != 304 &&
                     http_find_single(head, SLICE_LIT("Content-Length"), &text) &&
                     text_u64(text, &length) && length <= INT64_MAX;
@@ -72,7 +72,7 @@ static int64_t length_of(const struct http_head *head, enum http_method method)
 
 static void cancel(struct relayed *relayed);
 
-/* Only to what was asked for. */
+/* Only to the protocol in the request. */
 static void switched(struct relayed *relayed, const struct http_head *head)
 {
     struct http_exchange *exchange = relayed->request.exchange;
@@ -173,7 +173,7 @@ static void cancel(struct relayed *relayed)
 {
     if (relayed->is_up) {
         relayed->is_up = false;
-        (void)upstream_cancel(&relayed->up); /* nobody waits for it any more */
+        (void)upstream_cancel(&relayed->up); /* nobody waits for the answer any more */
     }
 }
 
@@ -248,7 +248,7 @@ void relayed_begin(const struct gateway_request *request)
     }
     relayed->request = *request;
     exchange->state = &relayed->request;
-    /* A key that is not ours to judge goes through, if there is just one. */
+    /* A key that is not ours to check is passed on, if there is just one. */
     (void)!http_find_single(
         exchange->head, SLICE_LIT("Idempotency-Key"), &relayed->request.key_field);
     relayed->asks_switch = exchange->head->method == HTTP_METHOD_GET &&
@@ -260,7 +260,7 @@ void relayed_begin(const struct gateway_request *request)
         refuse(relayed, REFUSAL_MEMORY);
         return;
     }
-    exchange->cut = on_body_cut; /* also of a request without one, whose turn may never come */
+    exchange->cut = on_body_cut; /* also for a request without a body, whose turn may never come */
     exchange->gone = on_gone;
     exchange->drained = on_drained;
     exchange->body_bytes_max = INT64_MAX;

@@ -1,4 +1,4 @@
-/* What was kept of a request, read again: how another one differs, and where it went. */
+/* Reads the kept form of a request: how a later one differs, and where the first one went. */
 #include "base/check.h"
 #include "base/limits.h"
 #include "canon/diff.h"
@@ -7,11 +7,11 @@
 #include "gateway/request_form.h"
 
 enum {
-    TREES_BYTES_MAX = 16 << 20, /* two kept requests with all that is made of them */
+    TREES_BYTES_MAX = 16 << 20, /* two kept requests with everything made from them */
     OWN_MEMBERS = 5,            /* of a kept request without its body */
 };
 
-/* A member, or the same in base64 where its bytes are no UTF-8. */
+/* A member, or the same in base64 if its bytes are not UTF-8. */
 struct kept_part {
     const char *name;
     const char *in_base64;
@@ -26,7 +26,7 @@ static const struct kept_part parts[PARTS] = {
 };
 
 struct kept {
-    const struct json_value *parts[PARTS]; /* strings; of a query null too */
+    const struct json_value *parts[PARTS]; /* strings; a query may also be null */
     bool in_base64[PARTS];
     const struct json_value *digest;
     const struct json_value *body; /* NULL: not kept */
@@ -65,19 +65,19 @@ static enum status read_kept(struct slice text, struct arena *arena, struct kept
 
 /* ---- how two differ ------------------------------------------------------------------------ */
 
-/* Two requests that are held against each other. */
+/* Two requests that are compared. */
 struct comparison {
     struct kept first;
     struct kept now;
     struct json_mask_list ignore;
     struct json_mask_list redact;
     struct arena arena; /* both trees, and what is made of them */
-    bool body;          /* they differ where it counts and can be shown */
-    bool redacted;      /* only where it does not, or cannot */
+    bool body;          /* they differ where it counts and may be shown */
+    bool redacted;      /* they differ only where it does not count, or may not be shown */
     bool parts[PARTS];  /* and these differ */
 };
 
-/* What of a body counts and can be shown. */
+/* The part of a body that counts and may be shown. */
 static enum status put_shown(
     struct comparison *comparison, const struct json_value *body, struct buf *out)
 {
@@ -110,8 +110,8 @@ static enum status leads_somewhere(
     return status;
 }
 
-/* Both bodies were kept and did not come as the same bytes. What is redacted cannot be compared any
- * more: if there is some, it may be what differs, and otherwise it is the spelling. */
+/* Both bodies were kept and were not the same bytes. Redacted values can no longer be compared: if
+ * there are any, they may be the difference; otherwise it is the spelling. */
 static enum status compare_bodies(struct comparison *comparison)
 {
     bool same;
@@ -137,12 +137,12 @@ static enum status compare(struct comparison *comparison)
     }
     bool both = comparison->first.body != NULL && comparison->now.body != NULL;
     enum status status = both ? compare_bodies(comparison) : OK;
-    /* Where nothing else is left it is the bytes that count: those of a body that is taken raw. */
+    /* If nothing else differs, it is the bytes: those of a body that is taken raw. */
     comparison->body = comparison->body || !both || (!any && !comparison->redacted);
     return status;
 }
 
-/* ---- what is said about it ----------------------------------------------------------------- */
+/* ---- output -------------------------------------------------------------------------------- */
 
 static void put_differs(const struct comparison *comparison, struct jsonw *json)
 {
@@ -180,7 +180,7 @@ static enum status put_diff(struct comparison *comparison, struct buf *out, size
         status = diff_write(
             comparison->first.body, comparison->now.body, &options, out, &truncated, NULL);
     } else {
-        buf_str(out, "[]"); /* what alone differs does not count, or may not be shown */
+        buf_str(out, "[]"); /* the only difference does not count, or may not be shown */
     }
     *ret_bytes = out->len - start;
     buf_str(out, truncated ? ",\"diff_truncated\":true" : ",\"diff_truncated\":false");

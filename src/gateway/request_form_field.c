@@ -12,7 +12,7 @@ static enum status refuse_length(struct err *err)
         LIMIT_KEY_BYTES_MAX);
 }
 
-/* RFC 9651 section 4.2.5, without parameters: nobody gave them a meaning, so a key that has some
+/* RFC 9651 section 4.2.5, without parameters: they have no defined meaning, so a key with some
  * could be read in two ways. */
 static enum status read_quoted(struct slice text, char *ret_key, size_t *ret_size, struct err *err)
 {
@@ -106,7 +106,7 @@ bool request_form_key_is_uuid(struct slice key)
 
 /* ---- lists and parameters ------------------------------------------------------------------ */
 
-/* Take what stands before the next separator that is not in a quoted string; trimmed. */
+/* Take the text before the next separator that is not in a quoted string; trimmed. */
 static bool next_part(struct slice *rest, char separator, struct slice *ret_part)
 {
     if (rest->data == NULL) {
@@ -148,8 +148,8 @@ static bool is_charset(struct slice parameter)
     return http_same_name(name, SLICE_LIT("charset"));
 }
 
-/* JSON is UTF-8 (RFC 8259 section 8.1), so a charset that says so says nothing. One that says
- * anything else, or is badly written, may change what the upstream reads: then all of them stay. */
+/* JSON is UTF-8 (RFC 8259 section 8.1), so a charset of UTF-8 adds nothing. A different or
+ * malformed one may change what the upstream reads: then all of them stay. */
 static bool charset_is_utf8(struct slice parameters)
 {
     struct slice part;
@@ -167,7 +167,8 @@ enum status request_form_content_type(
 {
     struct slice rest = field;
     struct slice part;
-    char *text = arena_alloc(arena, field.len + 1); /* never longer: a part brings its separator */
+    char *text = arena_alloc(arena, field.len + 1); /* never longer: each part comes with its
+                                                       separator */
     if (text == NULL) {
         return E_NOMEM;
     }
@@ -178,7 +179,7 @@ enum status request_form_content_type(
     bool drop_charset =
         request_form_is_json(slice_of(text, (size_t)(at - text))) && charset_is_utf8(rest);
     while (next_part(&rest, ';', &part)) {
-        /* RFC 9110 section 5.6.6: one may be empty, and says nothing. */
+        /* RFC 9110 section 5.6.6: a parameter may be empty, and means nothing. */
         if (part.len > 0 && !(drop_charset && is_charset(part))) {
             *at++ = ';';
             at = put_lower(at, part, name_len(part));
@@ -202,7 +203,7 @@ bool request_form_is_json(struct slice content_type)
 
 /* ---- Prefer -------------------------------------------------------------------------------- */
 
-/* Seconds in milliseconds; a number past all bounds is as long as there is. -1: not a number. */
+/* Seconds in milliseconds; a number beyond all bounds becomes the maximum. -1: not a number. */
 static int64_t delay_ms(struct slice seconds)
 {
     int64_t ms = 0;
@@ -226,7 +227,7 @@ int64_t request_form_wait_ms(struct slice prefer)
         struct slice value;
         if (next_part(&preference, ';', &value)) {
             size_t name = name_len(value);
-            /* RFC 7240 section 2: of several with one name the first counts. */
+            /* RFC 7240 section 2: if a name is repeated, the first counts. */
             if (http_same_name(slice_trim(slice_of(value.data, name)), SLICE_LIT("wait"))) {
                 bool given = name < value.len;
                 return given ? delay_ms(slice_trim(

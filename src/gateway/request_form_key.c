@@ -1,4 +1,4 @@
-/* Keys from elsewhere than an Idempotency-Key field, and how any key is written in one. */
+/* Reads keys from outside the Idempotency-Key field, and writes any key as such a field. */
 #include "base/limits.h"
 #include "canon/json_mask.h"
 #include "canon/number.h"
@@ -27,7 +27,7 @@ enum status request_form_key_plain(
 
 /* ---- in a body ----------------------------------------------------------------------------- */
 
-/* A number whose canonical form is other than digits, or changes its value, could be two keys. */
+/* A number whose canonical form is not just digits, or changes its value, could be two keys. */
 static enum status read_number(
     struct slice text, const char *pointer, char *ret_text, size_t *ret_size, struct err *err)
 {

@@ -25,7 +25,7 @@ static enum status normalise(
         if (byte == '\0') {
             return err_set(err, E_INVALID, "the %s has an encoded NUL", what);
         }
-        at = percent_put(at, byte); /* itself where it is unreserved */
+        at = percent_put(at, byte); /* unchanged if it is unreserved */
         i += 2;
     }
     *ret_size = (size_t)(at - to);
@@ -34,7 +34,7 @@ static enum status normalise(
 
 /* ---- paths --------------------------------------------------------------------------------- */
 
-/* Take the last segment and its slash away. False: there is none. */
+/* Remove the last segment and its slash. False: there is none. */
 static bool drop_segment(const char *path, size_t *size)
 {
     if (*size == 0) {
@@ -46,8 +46,8 @@ static bool drop_segment(const char *path, size_t *size)
     return true;
 }
 
-/* RFC 3986 section 5.2.4, in place. False: it leads above the root, which the RFC lets pass and
- * which is nothing but an attempt to get somewhere else. */
+/* RFC 3986 section 5.2.4, in place. False: it leads above the root. The RFC allows that, but it is
+ * only ever an attempt to get somewhere else. */
 static bool remove_dots(char *path, size_t *ret_size)
 {
     size_t len = *ret_size;
@@ -67,7 +67,7 @@ static bool remove_dots(char *path, size_t *ret_size)
             memmove(path + size, path + at, end - at);
             size += end - at;
         } else if (end == len) {
-            path[size++] = '/'; /* what it leads to is a folder: "/a/b/.." is "/a/" */
+            path[size++] = '/'; /* the result is a folder: "/a/b/.." is "/a/" */
         }
         at = end;
     }
@@ -105,7 +105,7 @@ enum status request_form_path(
 
 struct query_pair {
     struct slice name;
-    struct slice whole; /* name, and "=value" where there is one */
+    struct slice whole; /* name, and "=value" if there is one */
 };
 
 static bool is_after(const struct query_pair *a, const struct query_pair *b)
@@ -115,7 +115,7 @@ static bool is_after(const struct query_pair *a, const struct query_pair *b)
     return order > 0 || (order == 0 && a->name.len > b->name.len);
 }
 
-/* Merge two neighbouring runs; of equal names those of the first come first. */
+/* Merge two adjacent runs; of equal names, those of the first run come first. */
 static void merge(const struct query_pair *from, struct query_pair *to, size_t middle, size_t end)
 {
     size_t i = 0;
@@ -126,7 +126,7 @@ static void merge(const struct query_pair *from, struct query_pair *to, size_t m
     }
 }
 
-/* A stable sort. Returns which of the two arrays it ended in. */
+/* A stable sort. Returns the array that holds the result. */
 static struct query_pair *sort_pairs(
     struct query_pair *pairs, struct query_pair *other, size_t count)
 {
@@ -184,7 +184,7 @@ enum status request_form_query(
     if (status != OK) {
         return status;
     }
-    /* Separators are reserved characters: normalising has made none and taken none away. */
+    /* Separators are reserved characters: normalising neither adds nor removes any. */
     size_t found = split_pairs(slice_of(text, size), pairs);
     ASSERT(found == count);
     const struct query_pair *sorted = sort_pairs(pairs, pairs + count, count);
@@ -227,7 +227,7 @@ enum status request_form_scope(
     if (path.len > 0) {
         memcpy(at, path.data, path.len);
     }
-    /* No path of a request has a '#', so no short scope looks like one that was cut. */
+    /* No path of a request contains '#', so no short scope looks like one that was cut. */
     if (size > LIMIT_SCOPE_BYTES_MAX || memchr(text, '#', size) != NULL) {
         enum { HEAD = LIMIT_SCOPE_BYTES_MAX - 2 * DIGEST_BYTES - 1 };
         struct digest digest;

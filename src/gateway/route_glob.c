@@ -1,16 +1,16 @@
 /*
- * Globs over paths, in two levels that work alike: segments of a path against segments of a glob,
- * and within them characters. At either level only the last star is ever taken up again: whatever
- * an earlier one could take, the last can too. So no pair of a path's and a glob's characters is
- * compared twice for the same star.
+ * Matches globs against paths, on two levels that work alike: segments of a path against segments
+ * of a glob, and within them characters. On either level only the last star is ever retried:
+ * whatever an earlier star could match, the last can too. So no pair of characters of path and glob
+ * is compared twice for the same star.
  */
 #include "gateway/request_form.h"
 
-/* Of a text that is taken apart at its slashes. */
+/* A text that is split at its slashes. */
 struct segments {
     struct slice text; /* the first segment */
     size_t left;       /* bytes after it, from its slash on */
-    bool is_over;      /* there is none */
+    bool is_over;      /* there is no segment left */
 };
 
 static struct segments segment_at(const char *data, size_t len)
@@ -28,13 +28,13 @@ static struct segments segments_next(struct segments at)
     return segment_at(at.text.data + at.text.len + 1, at.left - 1);
 }
 
-/* One segment: '*' is any run of characters, an empty one too. */
+/* One segment: '*' is any run of characters, possibly empty. */
 static bool segment_matches(struct slice glob, struct slice text)
 {
     size_t g = 0;
     size_t t = 0;
-    size_t star = SIZE_MAX; /* after the last star, once there was one */
-    size_t star_t = 0;      /* where what follows it was last tried */
+    size_t star = SIZE_MAX; /* after the last star, once there has been one */
+    size_t star_t = 0;      /* where the rest was last tried */
     while (t < text.len) {
         if (g < glob.len && glob.data[g] == '*') {
             star = ++g;
@@ -64,7 +64,7 @@ bool route_glob(const char *glob, struct slice path)
 {
     struct segments g = segment_at(glob, strlen(glob));
     struct segments p = segment_at(path.data, path.len);
-    struct segments star = {.is_over = true}; /* after the last "**", once there was one */
+    struct segments star = {.is_over = true}; /* after the last "**", once there has been one */
     struct segments star_p = {.is_over = true};
     bool has_star = false;
     while (!p.is_over) {

@@ -1,6 +1,6 @@
 /*
- * The thread of one queue: a round takes what the broker has, remembers it in one commit, and
- * acknowledges what is settled.
+ * The thread of one queue: a round takes the broker's messages, stores them in one commit, and
+ * acknowledges those that are settled.
  *
  *     queue_run > do_round: connect > hints, looks, acknowledge > extend, lag > take
  *                 remember: read_all > submit (one commit, waits) > judge_all: park, offer, wait
@@ -27,9 +27,9 @@ struct taken {
     struct round *round;
     const struct broker_message *message;
     struct events events;
-    const char *parked; /* why it is parked; NULL: it is not */
+    const char *parked; /* why it is parked; NULL: not parked */
     struct err err;     /* … in words */
-    bool is_known;      /* it waits already: it came again after a new connection */
+    bool is_known;      /* it already waits: it came again after a new connection */
 };
 
 struct round {
@@ -42,11 +42,11 @@ struct round {
     size_t count;
     struct engine_call **calls;
     size_t call_count;
-    size_t left; /* calls that are not done; under lock */
+    size_t left; /* calls in progress; under lock */
     pthread_mutex_t lock;
     pthread_cond_t done;
     uint64_t started_ns;
-    bool is_retry; /* some of it may have been remembered before */
+    bool is_retry; /* some of it may have been stored before */
 };
 
 static void log_queue(struct consumer *queue, enum log_level level, const char *event,
@@ -82,7 +82,7 @@ static void disconnected(struct consumer *queue, const struct err *err)
 {
     queue->is_connected = false;
     atomic_store(&queue->connected, false);
-    uint64_t random = 0; /* without any the pause is its shortest */
+    uint64_t random = 0; /* without randomness the pause is its shortest */
     (void)!rand_bytes(&random, sizeof random, NULL);
     int64_t pause_ms = backoff_jitter_ms(queue->backoff_ms, random);
     queue->connect_ns = clock_nanos() + (uint64_t)pause_ms * 1000000;
@@ -93,7 +93,7 @@ static void disconnected(struct consumer *queue, const struct err *err)
     }
 }
 
-/* Ids that do not outlast their connection are worthless now; their messages come again. */
+/* Ids that do not outlive their connection are now useless; their messages come again. */
 static void forget_ids(struct consumer *queue)
 {
     if (!queue->module->ids_last) {
@@ -120,18 +120,18 @@ static void connect_again(struct consumer *queue)
     log_queue(queue, LOG_INFO, "queue_connected", SLICE_EMPTY, "");
 }
 
-/* ---- remembering --------------------------------------------------------------------------- */
+/* ---- storing ------------------------------------------------------------------------------- */
 
 static void on_done(struct engine_call *call)
 {
     struct round *round = CONTAINER_OF(call, struct taken, made.engine)->round;
     (void)pthread_mutex_lock(&round->lock);
     round->left--;
-    (void)pthread_cond_signal(&round->done); /* inside: the round is gone right after */
+    (void)pthread_cond_signal(&round->done); /* under the lock: the round is freed right after */
     (void)pthread_mutex_unlock(&round->lock);
 }
 
-/* What cannot be an event is parked; without memory it is left, and comes again. */
+/* A message that cannot be an event is parked. Without memory it is left, and comes again. */
 static enum status read_one(struct round *round, struct taken *item)
 {
     const struct broker_message *message = item->message;
@@ -178,7 +178,7 @@ static enum status read_all(struct round *round, const struct broker_message *me
     return status;
 }
 
-/* All of the round in one commit. False: nothing of it is known to have happened. */
+/* Submit the whole round in one commit. False: nothing of it is known to have happened. */
 static bool submit(struct round *round)
 {
     struct err err;
@@ -203,7 +203,7 @@ static bool submit(struct round *round)
     return true;
 }
 
-/* ---- what they became ---------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------- */
 
 static void report(struct round *round, const struct taken *item)
 {
@@ -219,8 +219,9 @@ static void report(struct round *round, const struct taken *item)
     (void)pthread_mutex_unlock(&all->report_lock);
 }
 
-/* A message that nobody had before is not the one that made the delivery: it is a duplicate, and
- * acknowledged at once (GRD-10). One that comes again may be, and waits with it (OPS-8). */
+/* A message that was delivered for the first time did not make the existing delivery: it is a
+ * duplicate, and acknowledged at once (GRD-10). A redelivered message may have made it, and waits
+ * with it (OPS-8). */
 static enum queue_verdict verdict_of(const struct round *round, const struct taken *item)
 {
     const struct decision *decision = &item->made.engine.decision;
@@ -253,7 +254,7 @@ static enum status park(struct consumer *queue, const struct taken *item, const 
     return OK;
 }
 
-/* In this order: what is remembered goes on, whatever the connection does. */
+/* In this order: a stored event is delivered, whatever happens to the connection. */
 static enum status judge_one(struct round *round, struct taken *item)
 {
     struct consumer *queue = round->queue;
@@ -284,14 +285,14 @@ static enum status judge_one(struct round *round, struct taken *item)
     return waiting_add(queue, item->message->id, record, verdict);
 }
 
-/* Where one could not be parked, those after it come again with the next connection. */
+/* If one could not be parked, the later ones come again with the next connection. */
 static void judge_all(struct round *round)
 {
     enum status status = OK;
     for (size_t i = 0; status == OK && i < round->count; i++) {
         status = judge_one(round, &round->items[i]);
     }
-    if (status == E_NOMEM) { /* they are remembered, and come again */
+    if (status == E_NOMEM) { /* they are stored, and come again */
         struct err err;
         (void)err_set(&err, E_NOMEM, "out of memory for the messages of a queue");
         disconnected(round->queue, &err);
@@ -324,8 +325,8 @@ static void round_end(struct round *round)
     arena_release(&round->arena);
 }
 
-/* The engine may be overloaded or its store away: the messages are tried until they are remembered,
- * or this process ends; then they come again. */
+/* The engine may be overloaded or its store away: try until the messages are stored or this process
+ * ends; then they come again. */
 static void remember(struct consumer *queue, struct inbox_plan *plan,
     const struct broker_message *messages, size_t count)
 {
@@ -372,7 +373,7 @@ static bool is_due(uint64_t *at_ns, int64_t every_ms)
     return true;
 }
 
-/* Everything that keeps what was taken: bounded, and done before more is taken. */
+/* Everything that keeps taken messages: bounded, and done before more are taken. */
 static void tend(struct consumer *queue, const struct inbox_source *source)
 {
     struct err err = {.status = OK};
@@ -439,7 +440,7 @@ void *queue_run(void *context)
     while (!is_stopping(queue)) {
         do_round(queue);
     }
-    do_round(queue); /* acknowledges what was settled meanwhile; takes nothing */
+    do_round(queue); /* acknowledges settled messages; takes none */
     queue->module->close(queue->source);
     queue->source = NULL;
     atomic_store(&queue->connected, false);

@@ -24,7 +24,7 @@ static struct dispatch_target *target_of(
     return source == NULL ? NULL : &plan->targets[source - inbox->sources];
 }
 
-/* One at a time of what an event is a version of. */
+/* Events of the same source are delivered one at a time. */
 static struct slice lane_of(
     const struct dispatch_plan *plan, const struct record *record, struct arena *arena)
 {
@@ -164,9 +164,9 @@ static enum status compose(struct dispatch_call *call, struct err *err)
     return call->asks ? compose_ask(call, source->config, err) : compose_post(call, source, err);
 }
 
-/* ---- what became of it --------------------------------------------------------------------- */
+/* ---- settling ------------------------------------------------------------------------------ */
 
-/* What the handler says beside its status; empty: nothing. */
+/* The handler's Once-Effect; empty: absent. */
 static struct slice effect_said(const struct outcall *out)
 {
     struct slice said = SLICE_EMPTY;
@@ -205,7 +205,7 @@ static void settle_question(struct dispatch_call *call, const struct config_sour
         request->kind = REQUEST_RESOLVE;
         request->status = RECORD_PENDING;
         request->reason = SLICE_LIT("the handler's server says that it did not happen");
-    } else { /* it did not say, or may still be at work */
+    } else { /* it did not say, or may still be running */
         request->kind = REQUEST_POSTPONE;
         request->delay_ms = unknown_ms < ASK_AGAIN_MS       ? ASK_AGAIN_MS
                             : unknown_ms < ASK_AGAIN_MS_MAX ? unknown_ms
@@ -265,7 +265,7 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     return OK;
 }
 
-/* The queue of a message hears of it at once. */
+/* Notify the queue of a message at once. */
 static void settled(struct dispatch_call *call)
 {
     const struct inbox_plan *plan = call->plan->state;

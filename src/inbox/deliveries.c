@@ -1,11 +1,11 @@
 /*
- * GET /v1/deliveries, GET /v1/deliveries/{delivery_id}, POST …/redeliver|skip|resolve: what people
- * see of deliveries, and what they decide about them. What belongs to another tenant is not there
+ * GET /v1/deliveries, GET /v1/deliveries/{delivery_id}, POST …/redeliver|skip|resolve: what
+ * operators see of deliveries, and their decisions. A different tenant's deliveries are not found
  * (P9).
  *
- *   redeliver   a dead letter, or what waits for its next attempt: now
- *   skip        a dead letter, or what waits: never
- *   resolve     an unknown one: a person says what happened
+ *   redeliver   a dead letter, or a delivery that waits for its next attempt: now
+ *   skip        a dead letter, or a waiting delivery: never
+ *   resolve     an unknown delivery: a person says what happened
  */
 #include "api/body.h"
 #include "api/call.h"
@@ -36,7 +36,8 @@ static void put_some(struct jsonw *json, const char *name, struct slice value)
     }
 }
 
-/* What was kept of the event: {"event_id":…,"content_type":…,"bytes":…}, as members of ours. */
+/* The kept data of the event, {"event_id":…,"content_type":…,"bytes":…}, as members of the
+ * document. */
 static void put_detail(struct jsonw *json, const struct record *record, struct arena *arena)
 {
     const struct json_value *detail = NULL;
@@ -149,7 +150,7 @@ static void answer_deliveries(struct api_query *self)
         const struct record *record = query->records[i];
         if (wanted.len > 0 &&
             !slice_is(wanted, kind_word(RECORD_DELIVERY, record->status, record->attempt))) {
-            continue; /* "failed" is two statuses, of which a scan asks for none */
+            continue; /* "failed" stands for two statuses; a scan takes only one */
         }
         put_delivery(&json, record, SLICE_EMPTY, self->request->exchange->arena);
     }
@@ -163,7 +164,7 @@ static void answer_deliveries(struct api_query *self)
     api_answer_json(self->request, &out);
 }
 
-/* In the words of deliveries: "delivering", "dead_letter". */
+/* By the name of a delivery's status: "delivering", "dead_letter". */
 static bool take_status(struct slice text, enum record_status *ret_status)
 {
     for (unsigned status = 1; status < RECORD_STATUS_END; status++) {
@@ -215,14 +216,14 @@ void inbox_delivery_list(struct api_request *request)
     }
 }
 
-/* ---- what people decide -------------------------------------------------------------------- */
+/* ---- operators' decisions ------------------------------------------------------------------ */
 
 struct act {
     struct engine_call engine; /* first */
     struct api_request *request;
 };
 
-/* What cannot be done with a delivery as it is now. */
+/* Refuse an action that the delivery's status does not allow. */
 static void refuse_act(struct act *act)
 {
     const struct decision *decision = &act->engine.decision;
@@ -301,7 +302,7 @@ static void submit(struct act *act)
     }
 }
 
-/* NULL: it is answered. */
+/* NULL: the request has been answered. */
 static struct act *act_new(struct api_request *request, enum request_kind kind)
 {
     struct op_id id;
@@ -325,7 +326,7 @@ static struct act *act_new(struct api_request *request, enum request_kind kind)
     return act;
 }
 
-/* The body of an act: NULL where there is none. False: it is answered. */
+/* The body of an action; NULL if absent. False: the request has been answered. */
 static bool read_body(struct api_request *request, const struct member_table *table, void *into,
     const struct json_value **values)
 {

@@ -4,11 +4,11 @@
 #include "inbox/frame.h"
 
 enum {
-    LEASE_SPARE_MS = 5000, /* that a lease outlasts its call by */
+    LEASE_SPARE_MS = 5000, /* by which a lease outlasts its call */
     DETAIL_BYTES_MAX = 1024,
 };
 
-/* Unreadable at rest, and bound to its record. */
+/* Encrypted at rest, and bound to its record. */
 static enum status seal_body(struct enqueued *made, const struct enqueue_of *of, struct err *err)
 {
     const struct record_key *key = &made->engine.request.key;

@@ -82,7 +82,7 @@ enum status event_key_of(struct event_reader *reader, struct slice name, struct 
     return OK;
 }
 
-/* The id and the digest of the body: the signature covers the second alone. */
+/* The id and the digest of the body: the signature covers only the body. */
 static enum status key_beside_digest(
     struct event_reader *reader, struct slice id, struct slice *ret_key)
 {
@@ -108,7 +108,7 @@ static enum status take_key(struct event_reader *reader, struct event *event, st
     return event_key_of(reader, event->id, &event->key);
 }
 
-/* ---- what it is compared by ---------------------------------------------------------------- */
+/* ---- the fingerprint ----------------------------------------------------------------------- */
 
 static size_t ignored_count(const struct preset *preset)
 {
@@ -119,7 +119,8 @@ static size_t ignored_count(const struct preset *preset)
     return count;
 }
 
-/* The canonical form without what differs between two sends; of what has none, the bytes. */
+/* The canonical form without the members that differ between two sends; the bytes if there is
+ * none. */
 static enum status take_payload(
     struct event_reader *reader, struct event *event, const struct json_value *value)
 {
@@ -146,7 +147,7 @@ static enum status take_payload(
     return OK;
 }
 
-/* An event that does not say what it is a version of is not ordered. */
+/* An event that does not name its source and version is not ordered. */
 enum status event_order(
     struct event_reader *reader, struct event *event, const struct json_value *value)
 {
@@ -184,7 +185,7 @@ enum status event_finish(struct event_reader *reader, struct event *event, struc
 
 /* ---- one event ----------------------------------------------------------------------------- */
 
-/* A field that came twice names nothing. */
+/* A repeated field names nothing. */
 static struct slice field_of(const struct event_reader *reader, struct slice name)
 {
     struct slice value = SLICE_EMPTY;
@@ -221,7 +222,7 @@ static enum status read_whole(struct event_reader *reader)
 
 /* ---- an effect envelope -------------------------------------------------------------------- */
 
-/* What of an envelope says what is to be done: its attempt, times and trace differ between two
+/* The part of an envelope that says what to do: its attempt, times and trace differ between two
  * sends. */
 static enum status put_asked(struct event_reader *reader, const struct json_value **ret_value)
 {
@@ -291,7 +292,7 @@ static enum status take_fields(struct event_reader *reader)
     return buf_status(&out) == OK ? OK : event_no_memory(reader);
 }
 
-/* What is not JSON is an event all the same, of a sender whose events need not be. */
+/* A body that is not JSON is still an event, if the sender's events need not be JSON. */
 static enum status read_root(struct event_reader *reader)
 {
     if (reader->body.len == 0) {

@@ -1,8 +1,8 @@
 /*
  * CloudEvents 1.0 over HTTP: structured (one JSON object), batch (a list of them) and binary (the
  * attributes in ce- fields, the data as the body). An event is named by its idempotencykey, else by
- * its source and id together, which is what the specification makes unique; and compared as its
- * JSON object, so that the three ways of sending it are one (GRD-9).
+ * its source and id together, which the specification makes unique. It is compared as its JSON
+ * object, so that the three ways of sending it are equal (GRD-9).
  */
 #include "base/base64.h"
 #include "base/percent.h"
@@ -108,7 +108,8 @@ static enum status read_batch(struct event_reader *reader)
 
 /* ---- binary -------------------------------------------------------------------------------- */
 
-/* HTTP binding, section 3.1.3.2: bytes may be percent-encoded. What is not valid stays. */
+/* HTTP binding, section 3.1.3.2: bytes may be percent-encoded. Invalid encodings are left as they
+ * are. */
 static void put_decoded(struct event_reader *reader, struct buf *out, struct slice value)
 {
     struct buf text;
@@ -127,7 +128,7 @@ static void put_decoded(struct event_reader *reader, struct buf *out, struct sli
     jcs_put_string(out, buf_view(&text));
 }
 
-/* A name has lower-case letters and digits alone (specification, section 2.1). */
+/* A name has only lower-case letters and digits (specification, section 2.1). */
 static bool is_attribute(struct slice name)
 {
     for (size_t i = 0; i < name.len; i++) {
@@ -180,7 +181,7 @@ static void put_data(struct event_reader *reader, struct buf *out)
     buf_char(out, '"');
 }
 
-/* As the structured event that says the same. */
+/* Turn it into the equivalent structured event. */
 static enum status read_binary(struct event_reader *reader)
 {
     struct buf out;
@@ -195,7 +196,7 @@ static enum status read_binary(struct event_reader *reader)
     if (buf_status(&out) != OK) {
         return event_no_memory(reader);
     }
-    /* A field that came twice is a doubled member: refused. */
+    /* A repeated field is a repeated member: refused. */
     enum status status = json_read(buf_view(&out), reader->arena, &of, reader->err);
     if (status != OK) {
         err_prefix(reader->err, "the fields of the CloudEvent");

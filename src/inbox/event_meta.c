@@ -1,20 +1,20 @@
 /*
  * Webhooks of Meta (WhatsApp, Messenger, Instagram, pages): one body carries entries, an entry
  * carries changes, a change carries messages and statuses. Each message, status and other change is
- * an event, because Meta sends again what was not answered in a different grouping.
+ * an event, because Meta resends unanswered ones in a different grouping.
  *
- * A handler gets what it would have got if Meta had sent that one alone: the same wrapping around
- * it. A body with one event goes on as it came.
+ * A handler gets each event as if Meta had sent it alone, in the same wrapping. A body with one
+ * event is passed on unchanged.
  */
 #include "inbox/event_impl.h"
 
-/* Where an event is in the body. */
+/* The position of an event in the body. */
 struct meta_place {
     const struct json_value *entry;
     const char *list;                /* "changes" or "messaging"; NULL: the entry is the event */
-    const struct json_value *change; /* the item of it */
+    const struct json_value *change; /* the item of that list */
     const char *inner;               /* "messages" or "statuses"; NULL: the change is the event */
-    const struct json_value *item;   /* of it */
+    const struct json_value *item;   /* an item of inner */
 };
 
 static void put_member(struct buf *out, struct slice body, const struct json_member *member)
@@ -62,7 +62,7 @@ static void put_inner(struct buf *out, struct slice body, const struct meta_plac
     buf_str(out, "]}}");
 }
 
-/* The body, with this event alone in it. */
+/* The body, with only this event in it. */
 static void put_alone(
     struct buf *out, const struct event_reader *reader, const struct meta_place *place)
 {
@@ -81,7 +81,7 @@ static void put_alone(
     buf_str(out, "]}");
 }
 
-/* A message has its wamid (or mid); a status that of its message, what it is and when. */
+/* A message's wamid (or mid); for a status, the wamid of its message, the status and its time. */
 static enum status take_id(
     struct event_reader *reader, const struct meta_place *place, struct event *event)
 {
@@ -131,7 +131,7 @@ static enum status add(struct event_reader *reader, const struct meta_place *pla
     if (status != OK) {
         return status;
     }
-    /* Compared by the message itself: contacts and the like around it are of the batch. */
+    /* The message itself is compared: the contacts and the like around it belong to the batch. */
     const struct json_value *of = place->item != NULL ? place->item : alone;
     status = event_finish(reader, event, event->bytes, of);
     if (status == OK && place->item != NULL && reader->rule->order_source.len > 0) {

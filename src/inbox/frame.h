@@ -1,6 +1,7 @@
 /*
- * frame: what is kept of an event until it is handled, as the one body of its record: the type and
- * fields for the handler, and the event's own bytes. Sealed by the vault before it is stored.
+ * frame: the form in which an event is kept until it is handled, as the body of its record: the
+ * type and fields for the handler, and the event's own bytes. The vault seals it before it is
+ * stored.
  *
  *     version (1) ‖ bytes of type (4, little-endian) ‖ bytes of fields (4) ‖ type ‖ fields ‖ event
  */
@@ -18,7 +19,7 @@ struct kept_event {
 
 enum { FRAME_HEAD_BYTES = 9 };
 
-/* Sticky as all of buf. */
+/* Errors are sticky in buf. */
 void frame_put(struct buf *out, const struct kept_event *frame);
 /* Slices point into the text. E_CORRUPT: it is not a frame. */
 enum status frame_read(struct slice text, struct kept_event *ret_frame, struct err *err) MUST_CHECK;

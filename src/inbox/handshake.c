@@ -1,4 +1,4 @@
-/* How a sender makes sure that an endpoint is meant: nothing is remembered of these requests. */
+/* How a sender confirms an endpoint: nothing of these requests is stored. */
 #include "canon/json.h"
 #include "inbox/impl.h"
 
@@ -31,7 +31,7 @@ void inbox_challenge(struct api_request *request)
     inbox_plan_drop(plan);
 }
 
-/* CloudEvents, HTTP 1.1 Web Hooks, section 4: who asks may send. */
+/* CloudEvents, HTTP 1.1 Web Hooks, section 4: every sender that asks is allowed. */
 void inbox_preflight(struct api_request *request)
 {
     struct inbox_plan *plan = inbox_plan_take(request->state);
@@ -54,7 +54,7 @@ void inbox_preflight(struct api_request *request)
     inbox_plan_drop(plan);
 }
 
-/* Slack: {"type":"url_verification","challenge":"…"}, signed as any other. */
+/* Slack: {"type":"url_verification","challenge":"…"}, signed like any other request. */
 bool inbox_verification(struct api_request *request, const struct inbox_source *source)
 {
     const struct json_value *root = NULL;

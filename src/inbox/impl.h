@@ -1,9 +1,9 @@
 /*
- * impl: what the parts of the inbox share.
+ * impl: shared by the files of the inbox.
  *
- * inbox.c is its life; receive.c a request of a sender from its first byte to its answer;
- * handshake.c how an endpoint is confirmed; deliveries.c what people see and do; deliver.c the call
- * of a handler.
+ * inbox.c has its life; receive.c a sender's request from its first byte to its answer; handshake.c
+ * the confirmation of an endpoint; deliveries.c what operators see and do; deliver.c the call to a
+ * handler.
  */
 #ifndef ONCE_INBOX_IMPL_H
 #define ONCE_INBOX_IMPL_H
@@ -16,7 +16,7 @@
 #include "inbox/inbox.h"
 #include "inbox/plan.h"
 
-enum { REFUSALS_A_SECOND_MAX = 50 }; /* answered 401; those past it 429 */
+enum { REFUSALS_A_SECOND_MAX = 50 }; /* answered with 401; any more with 429 */
 
 struct inbox_door {
     const struct mem *mem;
@@ -25,8 +25,8 @@ struct inbox_door {
     const struct vault *vault;
     pthread_mutex_t lock;    /* guards plan */
     struct inbox_plan *plan; /* for requests that begin now */
-    struct queues *queues;   /* NULL: it was started without any */
-    atomic_ullong refusals;  /* of this second: its number, times 2^20, and how many */
+    struct queues *queues;   /* NULL: the server was started without queues */
+    atomic_ullong refusals;  /* in this second: the second's number times 2^20, plus the count */
 };
 
 /* The plan in use, held. */
@@ -42,11 +42,11 @@ void inbox_delivery_redeliver(struct api_request *request);
 void inbox_delivery_skip(struct api_request *request);
 void inbox_delivery_resolve(struct api_request *request);
 
-/* A signed POST that only asks whether the endpoint is meant. True: it is answered. */
+/* A signed POST that only verifies the endpoint. True: it has been answered. */
 bool inbox_verification(struct api_request *request, const struct inbox_source *source);
 
-/* The member "receipt" of a sealed delivery: its effect id, or what the handler answered. Nothing
- * where there is none. */
+/* Write the member "receipt" of a sealed delivery: its effect id, or the handler's answer. Nothing
+ * if it has none. */
 void inbox_receipt_put(
     struct jsonw *json, const struct record *record, struct slice body, struct arena *arena);
 

@@ -76,7 +76,7 @@ enum status inbox_reload_prepare(
         return status;
     }
     plan->queues = inbox->queues;
-    (void)inbox_plan_hold(plan); /* the dispatcher's */
+    (void)inbox_plan_hold(plan); /* held by the dispatcher */
     status = dispatch_plan_prepare(inbox->dispatch, &plan->dispatch, err);
     if (status != OK) {
         inbox_plan_drop(plan);

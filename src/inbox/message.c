@@ -6,7 +6,7 @@
 
 #define STRUCTURED "application/cloudevents+json"
 
-enum { MESSAGE_HEAD_BYTES_MAX = 64 << 10 }; /* of what its fields become */
+enum { MESSAGE_HEAD_BYTES_MAX = 64 << 10 }; /* of the head made from its fields */
 
 static bool is_token(struct slice name)
 {
@@ -20,7 +20,7 @@ static bool is_token(struct slice name)
     return name.len > 0;
 }
 
-/* What a field of a head can hold as it is. */
+/* Whether a header field can hold the value unchanged. */
 static bool is_plain(struct slice value)
 {
     for (size_t i = 0; i < value.len; i++) {

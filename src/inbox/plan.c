@@ -2,7 +2,7 @@
 
 #include "inbox/deliver.h"
 
-enum { PLAN_BYTES_MAX = 64 << 20, IDLE_MS = 4000 }; /* as the gateway's connections */
+enum { PLAN_BYTES_MAX = 64 << 20, IDLE_MS = 4000 }; /* like the gateway's connections */
 
 _Static_assert((int)CONFIG_PRESET_STRIPE == (int)PRESET_STRIPE &&
                    (int)CONFIG_PRESET_HMAC == (int)PRESET_HMAC &&

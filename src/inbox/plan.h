@@ -1,9 +1,9 @@
 /*
- * plan: the sources and queues of the inbox as one configuration has them: rules, secrets and
- * handlers, ready to be used. Also the dispatcher's plan of deliveries.
+ * plan: the sources and queues of the inbox, made from one configuration: rules, secrets and
+ * handlers, ready to use. It is also the dispatcher's plan of deliveries.
  *
- * Promises:  secrets are read when it is made, and wiped when the last holder lets go. A request
- *            and a delivery use one plan from begin to end.
+ * Promises:  secrets are read when the plan is made, and wiped when its last holder drops it. A
+ *            request and a delivery use one plan from start to end.
  * Threads:   read-only once made; held and dropped from any thread.
  */
 #ifndef ONCE_INBOX_PLAN_H
@@ -20,11 +20,11 @@ struct queues;
 struct inbox_source {
     const struct config_source *config;
     const struct preset *preset;
-    struct signature_rule signature; /* the preset's, with what the source says */
+    struct signature_rule signature; /* the preset's, changed by the source's settings */
     struct event_rule rule;
     struct signature_secret secrets[CONFIG_SOURCE_SECRETS_MAX];
     size_t secret_count;
-    struct digest verify_token; /* of its text */
+    struct digest verify_token; /* of the token's text */
     bool has_token;
     int64_t window_ms;
     struct slice target;     /* path and query of the handler */
@@ -38,23 +38,23 @@ struct inbox_plan {
     struct arena arena;
     struct inbox_source *sources;
     size_t count;
-    struct queues *queues; /* that are told of settled deliveries; NULL: there are none */
+    struct queues *queues; /* notified of settled deliveries; NULL: none */
     atomic_uint holders;
 };
 
-/* E_INVALID, E_UNAVAILABLE: a secret cannot be read, or is none; the text names its source and its
- * file or variable. E_NOMEM. */
+/* E_INVALID, E_UNAVAILABLE: a secret is invalid or cannot be read; the text names its source and
+ * its file or variable. E_NOMEM. */
 enum status inbox_plan_new(const struct mem *mem, struct config *config,
     struct inbox_plan **ret_plan, struct err *err) MUST_CHECK;
 /* Returns its argument. */
 struct inbox_plan *inbox_plan_hold(struct inbox_plan *plan);
-/* The last one frees it. NULL is fine. */
+/* The last holder frees it. NULL is fine. */
 void inbox_plan_drop(struct inbox_plan *plan);
-/* A source or a queue. NULL: there is none of that name. */
+/* A source or a queue. NULL: none has that name. */
 struct inbox_source *inbox_plan_find(const struct inbox_plan *plan, struct slice name);
 
-/* What one source is made of, besides the handler: for `once inbox test`. The secrets are to be
- * released. */
+/* Make one source without its handler, for `once inbox test`. The caller must release the
+ * secrets. */
 enum status inbox_source_init(struct inbox_source *source, const struct config_source *config,
     const struct mem *mem, struct err *err) MUST_CHECK;
 void inbox_source_release(struct inbox_source *source);

@@ -93,11 +93,11 @@ const struct preset presets[PRESETS] = {
         .split = PRESET_OF_ENVELOPE,
         .is_id_signed = true,
         .passed = "traceparent",
-        .horizon_ms = 3 * DAY_MS, /* of a dispatcher's deadline; an operator retries later */
+        .horizon_ms = 3 * DAY_MS, /* until a dispatcher's deadline; an operator may retry later */
         .window_ms = 14 * DAY_MS},
     [PRESET_NONE] = {.name = "none",
         .signature = {.scheme = SIGNATURE_BEARER},
-        .is_id_signed = true, /* whoever can send may choose both: there is nothing to protect */
+        .is_id_signed = true, /* a sender can choose both: there is nothing to protect */
         .passed = "x-",
         .horizon_ms = 7 * DAY_MS,
         .window_ms = 14 * DAY_MS},

@@ -118,8 +118,9 @@ enum status queues_new(
     }
     queues->inbox = inbox;
     queues->slot = slot;
-    /* An embedded store has one chain for ever, so that after a restart its process has the same
-     * name, and finds what it had not acknowledged. On a shared store each process has its own. */
+    /* An embedded store keeps one chain forever, so after a restart its process has the same name
+     * and finds the messages that it had not acknowledged. On a shared store each process has its
+     * own. */
     (void)snprintf(queues->consumer, sizeof queues->consumer, "once-%s",
         uuid_put(id, engine_identity(door_engine(inbox->door))->chain_id));
     (void)pthread_mutex_init(&queues->lock, NULL);
@@ -154,7 +155,7 @@ static bool is_running(const struct queues *queues, const struct config_source *
     return false;
 }
 
-/* Those that have ended since they were told to. */
+/* Free the queues that have ended since they were asked to. */
 static void drop_ended(struct queues *queues)
 {
     for (struct consumer **at = &queues->list; *at != NULL;) {

@@ -5,18 +5,18 @@
  *
  * One thread for each queue of the configuration. A message is
  *   acknowledged  when its delivery is sealed; at once when it is a duplicate of a different
- *                 message or a stale version; and when only a person can move its delivery (dead
- *                 letter, held unknown), which the evidence says first (delivery.acknowledged)
+ *                 message or a stale version; and when only a person can settle its delivery (dead
+ *                 letter, held unknown), after an entry in the evidence (delivery.acknowledged)
  *   parked        when its key has a different payload, or it is not an event: the broker keeps it
- *                 apart, and the queue goes on
- *   waiting       otherwise; at most `prefetch` of them, then no more are taken
+ *                 aside, and the queue goes on
+ *   waiting       otherwise; when `prefetch` messages wait, no more are taken
  *
- * Promises:  no message is acknowledged before what it became is durable (P2, OPS-8). A message
- *            that comes again, after whatever crash or lost connection, is a duplicate (GRD-10).
- * Crash:     between the commit and the acknowledgement: the broker gives the message again, and
- *            the store knows its key. Between evidence and acknowledgement: there are two such
- *            entries.
- * Threads:   queues_settled from loop 0, queues_figures from any; the others from the server's.
+ * Promises:  no message is acknowledged before its result is durable (P2, OPS-8). A message that
+ *            comes again after a crash or a lost connection is a duplicate (GRD-10).
+ * Crash:     between the commit and the acknowledgement: the broker delivers the message again, and
+ *            the store knows its key. Between evidence and acknowledgement: the evidence gets a
+ *            second such entry.
+ * Threads:   queues_settled on loop 0, queues_figures on any thread; the others on the server's.
  */
 #ifndef ONCE_INBOX_QUEUE_H
 #define ONCE_INBOX_QUEUE_H
@@ -26,21 +26,21 @@
 
 struct queues;
 
-/* slot: of the door, for the threads of all queues together. */
+/* slot: the door's slot that the threads of all queues share. */
 enum status queues_new(struct inbox_door *inbox, unsigned slot, struct queues **ret_queues,
     struct err *err) MUST_CHECK;
-/* Whether every queue has its module and a right URL; nothing is connected. E_INVALID,
+/* Whether every queue has its module and a valid URL; connects to nothing. E_INVALID,
  * E_UNAVAILABLE: the text names the queue. */
 enum status queues_check(const struct config *config, struct err *err) MUST_CHECK;
-/* Run those of the plan, and end those that are not in it. What could not be made is in the log. */
+/* Run the queues of the plan, and end the others. The log reports those that could not be made. */
 void queues_use(struct queues *queues, const struct inbox_plan *plan);
-/* From now on: the loops run. */
+/* Start: the loops run from now on. */
 void queues_start(struct queues *queues, const struct inbox_plan *plan);
-/* A delivery changed to this. */
+/* A delivery changed to this record. */
 void queues_settled(struct queues *queues, const struct record *record);
 /* Take no more; acknowledge what is settled. */
 void queues_drain(struct queues *queues);
-bool queues_is_busy(struct queues *queues); /* something is settled and not acknowledged */
+bool queues_is_busy(struct queues *queues); /* some are settled and not acknowledged */
 void queues_cut(struct queues *queues);     /* end */
 bool queues_is_idle(struct queues *queues); /* all have ended */
 /* NULL is fine. */

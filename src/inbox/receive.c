@@ -5,10 +5,10 @@
  *                   > resume: async: offer to the dispatcher, answer
  *                             sync:  run what was granted > (handler) > seal > resume: answer
  *
- * What a crash leaves: before the commit nothing, and the sender was not answered, so it sends
- * again. After it the events are there, whole, and are delivered after the restart; the sender
- * sends again and is told of its duplicates. A sync event that was granted is unknown, or delivered
- * again, as its source says.
+ * After a crash before the commit nothing is stored; the sender got no answer, so it sends again.
+ * After a crash later on, the events are stored, all of them, and are delivered after the restart;
+ * the sender sends again and gets duplicates reported. A sync event that was granted is unknown, or
+ * delivered again, as its source says.
  */
 #include "api/call.h"
 #include "base/clock.h"
@@ -17,20 +17,20 @@
 #include "inbox/impl.h"
 
 enum {
-    ANSWER_BYTES_MAX = 64 << 20, /* of receipts: a handler's answers are 1 MiB at most */
-    BUSY_MS = 5000,              /* to come back after, when the handler did not answer */
+    ANSWER_BYTES_MAX = 64 << 20, /* of receipts: a handler's answer is at most 1 MiB */
+    BUSY_MS = 5000,              /* Retry-After if the handler did not answer */
 };
 
 struct receiving;
 
-/* One event on its way. */
+/* One event in progress. */
 struct received {
     struct enqueued made; /* first: its call is its first member */
     struct receiving *all;
-    struct record final; /* sync: as it was settled */
-    struct slice answer; /* sync: of the handler */
+    struct record final; /* sync: the settled record */
+    struct slice answer; /* sync: the handler's */
     bool is_run;         /* sync: the handler was called for this request */
-    bool is_settled;     /* … and final holds */
+    bool is_settled;     /* … and final is set */
 };
 
 struct receiving {
@@ -47,14 +47,14 @@ struct receiving {
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-/* Whether a refusal may still be told apart from a flood of them. Good requests are not counted, so
- * none of them waits behind bad ones. */
+/* Whether a refusal may still be answered as such, or counts as a flood. Good requests are not
+ * counted, so none of them waits behind bad ones. */
 static bool refusal_admitted(struct inbox_door *inbox)
 {
     unsigned long long second = clock_nanos() / 1000000000 & 0xfffffffffULL;
     unsigned long long before = atomic_load(&inbox->refusals);
     unsigned long long now = before >> 20 == second ? before + 1 : second << 20 | 1;
-    atomic_store(&inbox->refusals, now); /* a lost count of two at once does not matter */
+    atomic_store(&inbox->refusals, now); /* losing one of two simultaneous counts does not matter */
     return (now & 0xfffff) <= REFUSALS_A_SECOND_MAX;
 }
 
@@ -105,7 +105,7 @@ void inbox_receipt_put(
     }
 }
 
-/* As it is now: for what was run, as it was settled. */
+/* The current record: if it was run, the settled one. */
 static const struct record *record_of(const struct received *item)
 {
     return item->is_settled ? &item->final : &item->made.engine.decision.next;
@@ -184,7 +184,7 @@ static void answer_receipts(struct receiving *all)
             .extra = buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY});
 }
 
-/* The handler's own answer, the first time and every time after. */
+/* The handler's own answer, the first time and for duplicates. */
 static void answer_outcome(struct receiving *all, const struct received *item)
 {
     struct api_request *request = all->request;
@@ -193,7 +193,7 @@ static void answer_outcome(struct receiving *all, const struct received *item)
     unsigned code = (unsigned)record->outcome.code;
     api_answer_begin(request, code >= 200 && code <= 599 ? code : 200);
     http_answer_field(request->exchange, SLICE_LIT("Once-Decision"), slice_str(decision_of(item)));
-    /* Fields that were not kept, as of an operator's decision, are not there. */
+    /* Fields that were not kept, as with an operator's decision, are absent. */
     (void)!fields_replay(
         record->outcome.meta, &(struct fields_said){0}, &request->mem, request->exchange, &err);
     api_answer_end(request, SLICE_EMPTY, outcome_of(item), true);
@@ -214,7 +214,7 @@ static void answer_pending(struct receiving *all, const struct record *record)
     api_refuse(all->request, &problem);
 }
 
-/* The answer frees all of it but the plan. */
+/* Answer; this frees everything but the plan. */
 static void answer(struct receiving *all)
 {
     struct inbox_plan *plan = all->plan;
@@ -249,7 +249,7 @@ static void resume_answer(void *context, struct http_exchange *exchange)
     answer(exchange->state);
 }
 
-/* On loop 0. The exchange waits, so its arena is ours to use. */
+/* On loop 0. The exchange waits, so this function may use its arena. */
 static void on_run(void *context, const struct dispatch_call *call)
 {
     struct received *item = context;
@@ -266,7 +266,8 @@ static void on_run(void *context, const struct dispatch_call *call)
     }
 }
 
-/* What could not be run has a lease, and is unknown when that is over: nobody is told otherwise. */
+/* An event that could not be run has a lease, and is unknown when that ends: it is not reported as
+ * anything else. */
 static void run_all(struct receiving *all)
 {
     all->request->exchange->resume = resume_answer;

@@ -41,7 +41,7 @@ static struct slice after(struct slice text, size_t bytes)
     return slice_of(text.data + bytes, text.len - bytes);
 }
 
-/* A MAC's key, or one of the two halves of an Ed25519 key, in base64. */
+/* A MAC's key, or one half of an Ed25519 key, in base64. */
 static enum status read_standard(
     struct slice text, struct signature_secret *ret_secret, struct err *err)
 {
@@ -112,12 +112,12 @@ void signature_secret_release(struct signature_secret *secret)
 
 /* ---- what a request shows ------------------------------------------------------------------ */
 
-/* Signatures and what they are over, as a request shows them. */
+/* The signatures of a request, and the bytes they cover. */
 struct signature_shown {
     struct slice id;                        /* of "standard" */
     struct slice time;                      /* as written; empty: the scheme has none */
-    char stamp[STAMP_BYTES_MAX];            /* what is signed in front of the body … */
-    size_t stamp_bytes;                     /* … and how much of it */
+    char stamp[STAMP_BYTES_MAX];            /* signed before the body … */
+    size_t stamp_bytes;                     /* … and its length */
     struct digest macs[SIGNATURE_MANY_MAX]; /* those that can be compared */
     size_t mac_count;                       /* of these */
     unsigned char ed25519[SIGNATURE_MANY_MAX][SIGNATURE_ED25519_BYTES]; /* v1a */
@@ -136,7 +136,7 @@ static enum signature_verdict field_of(
                                                     : SIGNATURE_OK;
 }
 
-/* Lower-case hex only: with two spellings a signature could be changed and still hold. */
+/* Only lower-case hex: with two spellings a signature could be changed and still match. */
 static bool read_hex(struct slice text, struct digest *ret_mac)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -172,7 +172,7 @@ static bool add_mac(
     return is_read;
 }
 
-/* Seconds since 1970, in digits alone. */
+/* Seconds since 1970, in digits only. */
 static bool is_time(struct slice text)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -212,7 +212,7 @@ static enum signature_verdict show_body(
                : SIGNATURE_MALFORMED;
 }
 
-/* The next "name=value" of a list with commas; false at its end, or where there is no "=". */
+/* The next "name=value" of a comma-separated list; false at its end, or if there is no "=". */
 static bool next_pair(struct slice *list, struct slice *ret_name, struct slice *ret_value)
 {
     struct slice element;
@@ -242,7 +242,7 @@ static enum signature_verdict show_stripe(
             shown->time = value;
         } else if (slice_is(name, "v1") && !add_mac(shown, value, SIGNATURE_HEX)) {
             return SIGNATURE_MALFORMED;
-        } /* other schemes, such as v0, are weaker ones: a downgrade is not possible */
+        } /* other schemes, such as v0, are weaker and are ignored: no downgrade is possible */
     }
     if (shown->time.len == 0 || shown->mac_count == 0) {
         return SIGNATURE_MALFORMED;
@@ -271,7 +271,7 @@ static enum signature_verdict show_slack(
     return SIGNATURE_OK;
 }
 
-/* "v2,": a version that is not known yet, to be passed over. */
+/* "v2,": an unknown version, to be skipped. */
 static bool is_version(struct slice one)
 {
     const char *comma = memchr(one.data, ',', one.len);
@@ -284,7 +284,7 @@ static bool is_version(struct slice one)
     return comma != NULL && one.data[0] == 'v';
 }
 
-/* "v1,<base64> v1a,<base64>". False: one of them is badly written, or there are too many. */
+/* "v1,<base64> v1a,<base64>". False: one of them is malformed, or there are too many. */
 static bool take_standard(struct signature_shown *shown, struct slice list)
 {
     static const struct slice v1 = SLICE_INIT("v1,");
@@ -352,7 +352,7 @@ static enum signature_verdict show_standard(
 
 /* ---- comparing ----------------------------------------------------------------------------- */
 
-/* All of them are compared, wherever the right one is. */
+/* All of them are compared, whichever matches. */
 static bool mac_holds(
     const struct signature_secret *secret, const struct signature_shown *shown, struct slice body)
 {
@@ -380,7 +380,7 @@ static bool ed25519_holds(EVP_PKEY *key, const unsigned char *signature, struct 
     return holds;
 }
 
-/* *ret_message has what is signed, in one piece; made once. */
+/* *ret_message has the signed bytes in one piece; made once. */
 static enum signature_verdict ed25519_verify(const struct signature_secret *secret,
     const struct signature_shown *shown, struct slice body, struct arena *arena,
     struct slice *ret_message)
@@ -407,7 +407,7 @@ static enum signature_verdict ed25519_verify(const struct signature_secret *secr
         holds = holds || ed25519_holds(key, shown->ed25519[i], *ret_message);
     }
     EVP_PKEY_free(key);
-    (void)ERR_pop_to_mark(); /* what is left there would be taken for TLS's */
+    (void)ERR_pop_to_mark(); /* errors left there would be taken for TLS errors */
     return holds ? SIGNATURE_OK : SIGNATURE_MISMATCH;
 }
 
@@ -419,7 +419,7 @@ static enum signature_verdict check_time(const struct signature_shown *shown, in
     }
     bool is_read = text_u64(shown->time, &seconds);
     if (!is_read) {
-        return SIGNATURE_MALFORMED; /* zeros in front */
+        return SIGNATURE_MALFORMED; /* leading zeros */
     }
     int64_t skew = now_ms / SECOND_MS - (int64_t)seconds;
     return skew > SIGNATURE_SKEW_S_MAX    ? SIGNATURE_TOO_OLD
@@ -427,7 +427,8 @@ static enum signature_verdict check_time(const struct signature_shown *shown, in
                                           : SIGNATURE_OK;
 }
 
-/* Texts of different lengths are compared as their digests, so that neither shows its length. */
+/* Texts of different lengths are compared by their digests, so that the time taken does not reveal
+ * a length. */
 static enum signature_verdict verify_bearer(
     const struct signature_keys *keys, const struct http_head *head, size_t *ret_secret)
 {

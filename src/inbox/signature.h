@@ -1,5 +1,5 @@
 /*
- * signature: whether a request was signed by one that knows a secret of its source.
+ * signature: verifies that a request was signed with a secret of its source.
  *
  *   scheme     fields                                 signed bytes          time
  *   body       one field: prefix, MAC                 body                  not signed
@@ -8,16 +8,17 @@
  *   standard   webhook-id, -timestamp, -signature     id "." t "." body     ± 5 min
  *   bearer     Authorization: Bearer SECRET           nothing               none
  *
- * All MACs are HMAC-SHA256. "standard" also knows v1a, which is Ed25519 (RFC 8032); what decides is
- * the secret: whsec_ is a MAC's key, whpk_ a public key. In "stripe" whsec_ is a part of the text.
+ * All MACs are HMAC-SHA256. "standard" also has v1a, which is Ed25519 (RFC 8032). The secret
+ * decides: whsec_ is a MAC's key, whpk_ a public key. In "stripe", whsec_ is part of the secret
+ * itself.
  *
- * Promises:  verified over the bytes as they came. MACs are decoded, then compared in constant
- *            time. One spelling of each signature is accepted: lower-case hex, or base64 with its
- *            padding. A field that came twice is refused. Any of several secrets, and any of
+ * Promises:  requests are verified over the bytes as received. MACs are decoded, then compared in
+ *            constant time. One spelling of each signature is accepted: lower-case hex, or base64
+ *            with its padding. A repeated field is refused. Any of several secrets, and any of
  *            several signatures, verifies: that is how secrets are rotated. A time is refused both
  *            when it is too old and when it is too new.
- * Does not:  say to a client why it refused; the verdict is for `once inbox test` and the metrics.
- * Ownership: secrets are the caller's, and wiped by signature_secret_release.
+ * Does not:  tell a client why it refused; the verdict is for `once inbox test` and the metrics.
+ * Ownership: secrets belong to the caller; signature_secret_release wipes them.
  * Threads:   pure, but for OpenSSL's own state with v1a.
  */
 #ifndef ONCE_INBOX_SIGNATURE_H
@@ -29,7 +30,7 @@
 #include "http/head.h"
 
 enum signature_scheme {
-    SIGNATURE_NOTHING, /* everybody is believed: for sources on a loopback or behind a proxy */
+    SIGNATURE_NOTHING, /* every request is accepted: for sources on a loopback or behind a proxy */
     SIGNATURE_BODY,
     SIGNATURE_STRIPE,
     SIGNATURE_SLACK,
@@ -40,9 +41,10 @@ enum signature_scheme {
 enum signature_encoding { SIGNATURE_HEX, SIGNATURE_BASE64 };
 
 enum {
-    SIGNATURE_SKEW_S_MAX = 300,       /* what all reference libraries of the schemes allow */
-    SIGNATURE_SECRET_BYTES_MAX = 512, /* of a secret as text: the longest known have 96 */
-    SIGNATURE_KEY_BYTES_MIN = 24,     /* of a MAC's key in "standard", by its specification … */
+    SIGNATURE_SKEW_S_MAX = 300,       /* the limit of all reference libraries */
+    SIGNATURE_SECRET_BYTES_MAX = 512, /* of a secret as text: the longest known has 96 */
+    SIGNATURE_KEY_BYTES_MIN = 24,     /* of a MAC's key in "standard", by its specification: the
+                                         least … */
     SIGNATURE_KEY_BYTES_MAX = 64,     /* … and the most */
     SIGNATURE_MANY_MAX = 16,          /* signatures in one field; more are refused */
     SIGNATURE_ED25519_BYTES = 64,     /* of a signature */
@@ -54,38 +56,38 @@ struct signature_rule {
     enum signature_scheme scheme;
     enum signature_encoding encoding; /* of "body" */
     struct slice field;               /* of "body": the field with the MAC … */
-    struct slice field_again;         /* … or this one, where the first is absent; may be empty */
+    struct slice field_again;         /* … or this field, if the first is absent; may be empty */
     struct slice prefix;              /* of "body", before the MAC: "sha256="; may be empty */
-    struct slice family;              /* of "standard": "webhook-", and of svix "svix-", for which
-                                         "webhook-" is accepted where it is absent */
+    struct slice family;              /* of "standard": "webhook-", and of svix "svix-", where
+                                         "webhook-" is accepted if that is absent */
 };
 
-/* One secret, ready to be used. */
+/* One secret, ready to use. */
 struct signature_secret {
     bool is_public;                                  /* an Ed25519 key: it verifies v1a */
-    bool can_sign;                                   /* seed is there: it makes v1a */
+    bool can_sign;                                   /* seed is set: it can make v1a */
     size_t key_bytes;                                /* of key */
     unsigned char key[SIGNATURE_SECRET_BYTES_MAX];   /* of the MAC, or the public key */
     unsigned char seed[SIGNATURE_ED25519_KEY_BYTES]; /* of the private key */
 };
 
-/* Read a secret as its owner wrote it, without a line end. E_INVALID says what is wrong with it and
- * never shows it. */
+/* Read a secret as its owner wrote it, without a line end. The text of E_INVALID says what is wrong
+ * and never contains the secret. */
 enum status signature_secret_read(const struct signature_rule *rule, struct slice text,
     struct signature_secret *ret_secret, struct err *err) MUST_CHECK;
-/* Wipe it. A zeroed one is fine. */
+/* Wipe it. A zeroed secret is fine. */
 void signature_secret_release(struct signature_secret *secret);
 
 /* Why a request is refused. */
 enum signature_verdict {
     SIGNATURE_OK,
-    SIGNATURE_MISSING,   /* a field that the scheme needs is absent */
-    SIGNATURE_DOUBLED,   /* one of them came twice */
-    SIGNATURE_MALFORMED, /* one of them is not written as the scheme has it */
-    SIGNATURE_MISMATCH,  /* no secret makes it */
+    SIGNATURE_MISSING,   /* a field that the scheme requires is absent */
+    SIGNATURE_DOUBLED,   /* a field is repeated */
+    SIGNATURE_MALFORMED, /* a field does not have the scheme's form */
+    SIGNATURE_MISMATCH,  /* no secret matches */
     SIGNATURE_TOO_OLD,   /* it was signed too long ago … */
-    SIGNATURE_TOO_NEW,   /* … or will be in the future */
-    SIGNATURE_FAILED,    /* there was no memory to find out */
+    SIGNATURE_TOO_NEW,   /* … or too far in the future */
+    SIGNATURE_FAILED,    /* there was no memory to check it */
 };
 enum { SIGNATURE_VERDICTS = SIGNATURE_FAILED + 1 };
 /* "ok", "missing", … */
@@ -97,20 +99,20 @@ struct signature_keys {
     size_t count;
 };
 
-/* Verify a request. *ret_secret is the number of the secret that did, with SIGNATURE_OK. arena is
- * for v1a alone, which needs the signed bytes in one piece. */
+/* Verify a request. With SIGNATURE_OK, *ret_secret is the number of the secret that matched. arena
+ * is only for v1a, which needs the signed bytes in one piece. */
 enum signature_verdict signature_verify(const struct signature_rule *rule,
     const struct signature_keys *keys, const struct http_head *head, struct slice body,
     int64_t now_ms, struct arena *arena, size_t *ret_secret) MUST_CHECK;
 
-/* What is signed besides the body. */
+/* The signed values besides the body. */
 struct signature_stamp {
     struct slice id; /* of "standard" */
     int64_t now_ms;  /* the time */
     struct slice body;
 };
 /* Append the fields of a signed request, each with its line end: "Stripe-Signature: …\r\n".
- * E_INVALID: this secret cannot sign, as a public key. E_NOMEM. */
+ * E_INVALID: this secret cannot sign, because it is a public key. E_NOMEM. */
 enum status signature_put(const struct signature_rule *rule, const struct signature_secret *secret,
     const struct signature_stamp *stamp, struct buf *out, struct err *err) MUST_CHECK;
 

@@ -1,4 +1,4 @@
-/* One source out of its settings: its rules, and its secrets from their files and variables. */
+/* Makes one source from its settings: its rules, and its secrets from their files and variables. */
 #include <stdlib.h>
 
 #include "base/secret.h"
@@ -79,7 +79,7 @@ static void take_rules(struct inbox_source *source)
     source->preset = &presets[config->preset];
     source->signature = source->preset->signature;
     if (config->secret_count == 0) {
-        source->signature.scheme = SIGNATURE_NOTHING; /* the configuration refused it otherwise */
+        source->signature.scheme = SIGNATURE_NOTHING; /* the configuration refuses any other */
     }
     if (config->preset == CONFIG_PRESET_HMAC) {
         source->signature.encoding =

@@ -1,4 +1,4 @@
-/* What a request would be taken for, and a signed one for trying out: nothing is remembered. */
+/* Reads a request on trial, and makes a signed one: nothing is stored. */
 #include "base/text.h"
 #include "canon/jsonw.h"
 #include "inbox/inbox.h"
@@ -44,7 +44,7 @@ static void put_verdict(struct jsonw *json, const struct inbox_source *source,
     jsonw_str(json, "tenant", config->tenant);
 }
 
-/* Both need the head: E_INVALID where it is not one. */
+/* Both functions need the head: E_INVALID if it is invalid. */
 static enum status read_head(
     struct slice request, struct http_head *ret_head, struct slice *ret_body, struct err *err)
 {

@@ -78,7 +78,7 @@ static bool read_offset(struct slice text, int *ret_minutes)
     return true;
 }
 
-/* 0: it is not a time. */
+/* 0: not a time. */
 static size_t put_time(char *ret_text, struct slice text)
 {
     char plain[TEXT_TIME_BYTES];

@@ -1,4 +1,4 @@
-/* The messages of a queue that are not acknowledged, and what has become of their deliveries. */
+/* The messages of a queue that are not acknowledged, and the state of their deliveries. */
 #include <stdio.h>
 
 #include "base/check.h"
@@ -71,7 +71,7 @@ enum queue_verdict waiting_verdict(enum record_status status, unsigned on_unknow
     case RECORD_COMPENSATED: return QUEUE_IS_OVER;
     case RECORD_DEAD: return QUEUE_IS_HELD;
     case RECORD_UNKNOWN: return on_unknown == CONFIG_DELIVERY_HOLD ? QUEUE_IS_HELD : QUEUE_WAITS;
-    case RECORD_RELEASED: /* operations alone are */
+    case RECORD_RELEASED: /* only operations are released */
     case RECORD_IN_PROGRESS:
     case RECORD_PENDING:
     case RECORD_WAITING:
@@ -105,7 +105,7 @@ void waiting_take_hints(struct consumer *queue, unsigned on_unknown)
     (void)pthread_mutex_unlock(&queue->lock);
 }
 
-/* What is not known stays as it is: it is looked at again. */
+/* If the delivery cannot be read, the message is unchanged and is checked again later. */
 static void look_at(struct consumer *queue, struct queue_waiting *one, unsigned on_unknown)
 {
     struct arena arena;
@@ -152,7 +152,7 @@ int64_t waiting_pause_ms(const struct consumer *queue, int64_t max_ms)
 
 /* ---- acknowledging ------------------------------------------------------------------------- */
 
-/* Durable before the broker hears of it. False: not now. */
+/* Durable before the broker is notified. False: not now. */
 static bool note_held(
     struct consumer *queue, const struct inbox_source *source, const struct queue_waiting *one)
 {

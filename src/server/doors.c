@@ -1,4 +1,4 @@
-/* The table of doors, and what each makes of the configuration. */
+/* The table of doors, and how each is made from the configuration. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ _Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
 
 /*
  * The table calls a door with its state as void *; a door's functions take their own type. Each of
- * these makes the function for the table where it does nothing but call the door's.
+ * these macros makes a function for the table that only calls the door's.
  */
 #define DOOR_DO(name, call)                                                                        \
     static void name(void *state)                                                                  \
@@ -99,7 +99,7 @@ static void *state_of(const struct server *server, const char *name)
     return server->states[i];
 }
 
-/* The routes of the doors that are open and have no listener. */
+/* The routes of the open doors without a listener. */
 static size_t gather_routes(const struct server *server, struct api_routes *ret_routes)
 {
     size_t count = 0;
@@ -202,13 +202,13 @@ DOOR_RELOAD_END(reload_gateway, gateway_reload_end);
 
 static void cut_gateway(void *state)
 {
-    gateway_cut(state); /* what was sent and not answered becomes unknown, durably */
+    gateway_cut(state); /* requests that were sent and not answered become unknown, durably */
 }
 
 DOOR_ASK(bool, gateway_idle, gateway_is_idle);
 DOOR_DO(close_gateway, gateway_free);
 
-/* ---- what calls out by itself -------------------------------------------------------------- */
+/* ---- the dispatcher ------------------------------------------------------------------------ */
 
 static enum status open_dispatch(struct server *server, void **ret_state, struct err *err)
 {
@@ -258,7 +258,7 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     return OK;
 }
 
-/* ---- effects on their way out -------------------------------------------------------------- */
+/* ---- sending effects ----------------------------------------------------------------------- */
 
 static enum status open_outbox(struct server *server, void **ret_state, struct err *err)
 {
@@ -305,7 +305,7 @@ DOOR_DO(cut_inbox, inbox_cut);
 DOOR_ASK(bool, inbox_idle, inbox_is_idle);
 DOOR_DO(close_inbox, inbox_free);
 
-/* ---- effects on their way in ------------------------------------------------------------- */
+/* ---- accepting effects ------------------------------------------------------------------- */
 
 static void offer(void *context, const struct record *record)
 {
@@ -323,8 +323,8 @@ static void effect_settled(void *context, const struct record *effect)
     outbox_settled(context, effect);
 }
 
-/* It is always there: without types it still shows what earlier configurations made. Only what is
- * taken in needs a vault. */
+/* Always open: without types it still shows the effects of earlier configurations. Only new effects
+ * need a vault. */
 static enum status open_effects(struct server *server, void **ret_state, struct err *err)
 {
     struct effects *effects = NULL;
@@ -355,8 +355,8 @@ static void command_effect_settled(void *context, const struct record *effect)
     commands_effect_settled(context, effect);
 }
 
-/* It is always there: without a registry it still shows what earlier configurations took in. Only
- * what is taken in needs a vault. */
+/* Always open: without a registry it still shows the commands of earlier configurations. Only new
+ * commands need a vault. */
 static enum status open_commands(struct server *server, void **ret_state, struct err *err)
 {
     struct commands *commands = NULL;
@@ -382,8 +382,9 @@ DOOR_DO(close_commands, commands_free);
 
 /* ---- all of them ------------------------------------------------------------------------- */
 
-/* The dispatcher is first: doors give it their plans. The API is last: it serves the routes of
- * those before it, and its prepare makes the change evidence, so nothing may fail after it. */
+/* The dispatcher is first: doors give it their plans. The API is last: it serves the routes of the
+ * doors before it, and its prepare writes the change to the evidence, so nothing may fail after
+ * it. */
 const struct server_door server_doors[] = {
     {
         .name = "dispatch",
@@ -479,7 +480,7 @@ const char *server_broker(size_t number, struct err *err)
     return kind->name;
 }
 
-/* ---- the inbox, tried out ------------------------------------------------------------------ */
+/* ---- trying the inbox ---------------------------------------------------------------------- */
 
 enum status server_inbox_try(
     const struct server_inbox_trial *trial, struct buf *out, bool *ret_accepted, struct err *err)

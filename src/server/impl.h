@@ -1,8 +1,8 @@
 /*
- * impl: what the parts of a server share.
+ * impl: shared by the files of the server.
  *
- * server.c is its life; doors.c has the table of doors; listen.c the addresses; probe.c asks
- * whether the engine answers.
+ * server.c has its life; doors.c the table of doors; listen.c the addresses; probe.c checks that
+ * the engine answers.
  */
 #ifndef ONCE_SERVER_IMPL_H
 #define ONCE_SERVER_IMPL_H
@@ -17,11 +17,11 @@
 #include "server/server.h"
 
 enum {
-    SERVER_DOORS_MAX = 8,      /* api, gateway, and those that DESIGN names */
-    SERVER_LISTENERS_MAX = 32, /* of all doors; the HTTP server's own limit is below this */
+    SERVER_DOORS_MAX = 8,      /* api, gateway, and the others that DESIGN names */
+    SERVER_LISTENERS_MAX = 32, /* of all doors; below the HTTP server's own limit */
 };
 
-/* The addresses of a door, as the configuration has them. */
+/* The addresses of a door, from the configuration. */
 struct server_addresses {
     const char *const *items;
     size_t count;
@@ -30,8 +30,8 @@ struct server_addresses {
 };
 
 /*
- * One door. A function that a door does not need is NULL. Its state is what open gave, and every
- * other function is called only while there is one.
+ * One door. A function that a door does not need is NULL. open returns its state; every other
+ * function is called only while the door has one.
  *
  *     listen → open → start → (begin → handle)* … reload … → stop → cut → is_idle → end → close
  */
@@ -40,33 +40,33 @@ struct server_door {
     /* Where it listens; a count of 0: nowhere. NULL: it has no listener, and is reached through the
      * API's. */
     struct server_addresses (*listen)(const struct config *config);
-    /* After all addresses are bound, before the loops run. *ret_state stays NULL where the
-     * configuration does not want the door. */
+    /* Called after all addresses are bound, before the loops run. *ret_state stays NULL if the
+     * configuration does not enable the door. */
     enum status (*open)(struct server *server, void **ret_state, struct err *err);
     /* The loops run. */
     void (*start)(void *state);
-    /* What a door without a listener hands to the API, which is opened after it. */
+    /* The routes of a door without a listener, for the API, which is opened after it. */
     struct api_routes (*routes)(void *state);
-    /* Of an exchange that came through one of its listeners, on its loop; see http/serve.h. */
+    /* For an exchange of one of its listeners, on its loop; see http/serve.h. */
     void (*begin)(void *state, struct http_exchange *exchange);
     void (*handle)(void *state, struct http_exchange *exchange);
-    /* On a loop that is about to end: close what the door has there. */
+    /* On a loop that is about to end: close whatever the door has there. */
     void (*end)(void *state, unsigned loop);
-    /* A reload has two steps, so that it is used whole or not at all. Make what a different
-     * configuration needs, and change nothing … */
+    /* A reload has two steps, so that it is used whole or not at all. Prepare a different
+     * configuration, and change nothing … */
     enum status (*reload_prepare)(
         void *state, struct config *config, void **ret_made, struct err *err);
-    /* … and use what was made from now on, or drop it. */
+    /* … then use what was prepared, or drop it. */
     void (*reload_end)(void *state, void *made, bool is_used);
-    /* The server is draining: say so to whoever asks. */
+    /* The server is draining: report that to callers. */
     void (*drain)(void *state);
-    /* After drain: it waits for somebody outside, and is worth waiting for. */
+    /* After drain: the door waits for a peer outside, and the server should wait for it. */
     bool (*is_busy)(void *state);
-    /* Wait for nobody outside any more. */
+    /* Stop waiting for peers outside. */
     void (*cut)(void *state);
-    /* After cut, when no exchange is left: nothing of it needs a loop. */
+    /* After cut, when no exchange is left: the door no longer needs a loop. */
     bool (*is_idle)(void *state);
-    /* After the loops are gone. */
+    /* After the loops have ended. */
     void (*close)(void *state);
 };
 /* In the order in which they are opened and prepared for a reload; the last row has no name. */
@@ -74,7 +74,7 @@ extern const struct server_door server_doors[];
 /* The door that the data directory's own socket leads to. */
 #define SERVER_OWN_DOOR "api"
 
-/* Asks the engine something cheap, again and again, to see that it answers. */
+/* Sends cheap queries to the engine, one after another, to check that it answers. */
 enum probe_state { PROBE_IDLE, PROBE_ASKED, PROBE_ANSWERED };
 struct probe {
     struct query query;
@@ -82,34 +82,34 @@ struct probe {
     _Atomic int state; /* enum probe_state */
 };
 
-/* One address that is bound. */
+/* One bound address. */
 struct server_bound {
     size_t door;      /* its place in server_doors */
-    const char *text; /* as it really is; in the HTTP server's memory */
+    const char *text; /* the actual address; in the HTTP server's memory */
 };
 
 struct server {
     struct config *config;  /* in use */
-    struct config *started; /* what it was opened with: addresses and the like stay as they were */
+    struct config *started; /* from the start: addresses and the like stay as they were */
     struct log *log;
     struct engine *engine;
     struct door *door; /* to the engine, for all doors */
     struct http_server *http;
-    struct dispatch *dispatch;      /* what calls out by itself, for the doors that enqueue */
-    struct vault *vault;            /* of bodies that are kept; NULL: no door keeps any */
-    void *states[SERVER_DOORS_MAX]; /* of the doors, by their place in the table; NULL: not open */
+    struct dispatch *dispatch;      /* makes calls by itself, for the doors that enqueue */
+    struct vault *vault;            /* for kept bodies; NULL: no door keeps any */
+    void *states[SERVER_DOORS_MAX]; /* of the doors, by their index in the table; NULL: not open */
     struct server_bound listeners[SERVER_LISTENERS_MAX]; /* by number */
     unsigned listener_count;
-    unsigned own_listener; /* number of the data directory's socket; UINT_MAX: there is none */
+    unsigned own_listener; /* number of the data directory's socket; UINT_MAX: absent */
     struct server_facts facts;
     bool is_started;    /* handlers may run */
     bool is_drained;    /* no connection is left */
-    struct arena arena; /* for what lives as long as the server */
+    struct arena arena; /* for data that lives as long as the server */
     struct probe probe;
 };
 
-/* For a door that keeps bodies: from then on the dispatcher opens them. E_INVALID: a shared store
- * needs secrets.key_file, or a key file is wrong. Before the loops run. */
+/* For a door that keeps bodies: from then on the dispatcher decrypts them. E_INVALID: a shared
+ * store needs secrets.key_file, or a key file is invalid. Call it before the loops run. */
 enum status server_vault(
     struct server *server, const struct vault **ret_vault, struct err *err) MUST_CHECK;
 
@@ -118,7 +118,7 @@ enum status server_listen(struct server *server, struct err *err) MUST_CHECK;
 
 void probe_init(struct probe *probe);
 void probe_release(struct probe *probe);
-/* True when the engine answered what was asked before; then it is asked again. */
+/* True if the engine answered the previous query; then the next one is sent. */
 bool probe_turn(struct probe *probe, struct engine *engine);
 
 #endif

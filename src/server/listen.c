@@ -8,8 +8,8 @@
 #include "server/impl.h"
 
 enum {
-    OWN_SOCKET_MODE = 0600, /* whoever may open it is an operator */
-    SOCKET_MODE = 0660,     /* others by their group */
+    OWN_SOCKET_MODE = 0600, /* a peer that may open it is an operator */
+    SOCKET_MODE = 0660,     /* other users through their group */
 };
 
 /* One address of a door. *ret_number is its number. */
@@ -29,7 +29,7 @@ static enum status bind_address(struct server *server, size_t door, const char *
     return OK;
 }
 
-/* The operator's address: a socket in the data directory, for whoever may open the directory. */
+/* The operator's address: a socket in the data directory, for users who may open the directory. */
 static enum status bind_own(struct server *server, size_t door, struct err *err)
 {
     char address[sizeof((struct sockaddr_un *)0)->sun_path + sizeof "unix:"];

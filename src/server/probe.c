@@ -1,9 +1,9 @@
-/* Does the engine answer? */
+/* Checks that the engine answers. */
 #include "server/impl.h"
 
 enum { PROBE_ARENA_BYTES = 64 << 10 };
 
-/* That it comes back, after everything that waits for the disk, is all that is asked. */
+/* It is enough that the query returns, after everything that waits for the disk. */
 static void probe_done(struct engine_call *call)
 {
     struct probe *probe = call->context;

@@ -1,5 +1,5 @@
 /*
- * The life of a server: put together, told to reload, drained, taken apart in the opposite order.
+ * The life of a server: opened, reloaded, drained, and closed in the opposite order.
  *
  *     engine → door → HTTP server, addresses → doors → loops run … → drain → cut → loops end →
  *     doors → door → engine
@@ -20,9 +20,9 @@
 #include "store/journal/journal.h"
 
 enum {
-    FILES_BESIDE = 256,         /* descriptors that are no connections: segments, loops, sockets */
-    SERVER_BYTES_MAX = 1 << 20, /* of what lives as long as the server: a path */
-    SHOWN_BYTES_MAX = 4096,     /* of a store's URL, as it is shown */
+    FILES_BESIDE = 256,         /* descriptors that are not connections: segments, loops, sockets */
+    SERVER_BYTES_MAX = 1 << 20, /* of data that lives as long as the server: a path */
+    SHOWN_BYTES_MAX = 4096,     /* of a store's URL for display */
 };
 
 /* ---- from the configuration -------------------------------------------------------------- */
@@ -81,8 +81,8 @@ const char *server_store_shown(const char *url, struct arena *arena)
     return fits ? shown.data : "(a URL that does not fit)";
 }
 
-/* A login gives 1024 descriptors and lets one ask for more: connections_max is to mean what it
- * says. Where the hard limit is lower, the server runs with that and says so. */
+/* A login has 1024 descriptors but may raise that: connections_max should mean what it says. If the
+ * hard limit is lower, the server runs with that and logs it. */
 static void raise_files(struct server *server)
 {
     struct rlimit limit;
@@ -101,9 +101,9 @@ static void raise_files(struct server *server)
     }
 }
 
-/* ---- what the loops call ----------------------------------------------------------------- */
+/* ---- callbacks of the loops -------------------------------------------------------------- */
 
-/* The door of an exchange: the one that its listener was bound for. */
+/* The door of an exchange: the one its listener was bound for. */
 static size_t door_of(const struct server *server, const struct http_exchange *exchange)
 {
     ASSERT(exchange->listener < server->listener_count);
@@ -169,7 +169,7 @@ static enum status note_facts(struct server *server, struct store *store, struct
     return OK;
 }
 
-/* What the store says of itself, for as long as the server lives. */
+/* The store's cautions, kept as long as the server lives. */
 static enum status note_cautions(struct server *server, struct store *store, struct err *err)
 {
     const char *(*next)(struct store *, size_t) = store->ops->caution;
@@ -221,7 +221,7 @@ static enum status open_http(struct server *server, struct err *err)
     return http_server_new(&options, &server->http, err);
 }
 
-/* After the addresses are bound, because a door may have to know them. */
+/* Called after the addresses are bound, because a door may need to know them. */
 static enum status open_doors(struct server *server, struct err *err)
 {
     enum status status = OK;
@@ -231,7 +231,7 @@ static enum status open_doors(struct server *server, struct err *err)
     return status;
 }
 
-/* The tenants and routes that the configuration names have figures from the start. */
+/* The tenants and routes in the configuration have metrics from the start. */
 static void expect_figures(struct server *server, const struct config *config)
 {
     struct metrics *metrics = door_metrics(server->door);
@@ -299,7 +299,7 @@ enum status server_open(
     server->facts.store = server_store_shown(server->config->store, &server->arena);
     enum status status = open_all(server, err);
     if (status != OK) {
-        (void)!server_close(server, NULL); /* what failed first is what is reported */
+        (void)!server_close(server, NULL); /* the first failure is reported */
         return status;
     }
     *ret_server = server;
@@ -313,13 +313,13 @@ const struct server_facts *server_facts(const struct server *server)
 
 /* ---- reload ------------------------------------------------------------------------------ */
 
-/* Everything that can fail; nothing is used yet. made has a place for each door. */
+/* Everything that can fail; nothing is used yet. made has one element for each door. */
 static enum status reload_prepare(
     struct server *server, struct config *config, void **made, struct err *err)
 {
     enum status status = OK;
     /* The addresses stay as they were bound, whatever the file says now: without auth a public one
-     * would stand open. */
+     * would be open to everybody. */
     if (!config->has_auth && config_is_public(server->started)) {
         (void)err_set(err, E_INVALID,
             "auth was removed, but the server listens where other machines can reach it");
@@ -337,7 +337,7 @@ static enum status reload_prepare(
     return status;
 }
 
-/* Use what was made, or drop it. */
+/* Use what was prepared, or drop it. */
 static void reload_end(struct server *server, void *const *made, bool is_used)
 {
     http_server_tls_switch(server->http, is_used);
@@ -402,7 +402,7 @@ static bool is_busy(const struct server *server)
     return is_busy;
 }
 
-/* For calls that are under way: cut now, they would be unknown. */
+/* Wait for calls in progress: if they were cut now, they would be unknown. */
 static bool wait_for_busy(const struct server *server)
 {
     static const struct timespec rest = {.tv_nsec = 5000000};
@@ -427,7 +427,7 @@ bool server_drain(struct server *server)
     server->is_drained = true;
     log_text(server, is_whole ? LOG_INFO : LOG_WARN, "drained",
         is_whole ? "everything was answered"
-                 : "some requests were cut off; their clients have to check");
+                 : "some requests were cut off; their clients must check");
     return is_whole;
 }
 
@@ -436,7 +436,7 @@ void server_hurry(struct server *server)
     http_server_hurry(server->http);
 }
 
-/* ---- is it well? ------------------------------------------------------------------------- */
+/* ---- health ------------------------------------------------------------------------------ */
 
 bool server_failure(struct server *server, struct err *err)
 {
@@ -467,14 +467,15 @@ static bool is_quiet(struct server *server)
     return is_quiet;
 }
 
-/* Until the engine has answered what was still asked of it: an exchange stays until then, even when
- * its client is gone, and so does a question of the gateway's. A stopped engine answers too. */
+/* Wait until the engine has answered all its calls: an exchange stays until then, even if its
+ * client is gone, and so does a question of the gateway's. A stopped engine answers too. */
 static void end_exchanges(struct server *server)
 {
     static const struct timespec rest = {.tv_nsec = 1000000};
     engine_end_waits(server->engine);
     if (!server->is_drained) {
-        (void)http_server_drain(server->http, 0); /* whoever had to be waited for, was */
+        (void)http_server_drain(server->http, 0); /* every exchange that had to be waited for has
+                                                     ended */
     }
     for (size_t i = 0; server_doors[i].name != NULL; i++) {
         if (server->states[i] != NULL && server_doors[i].cut != NULL) {
