@@ -457,9 +457,9 @@ struct store_ops {
      * NULL: queries run on the store's thread. */
     enum status (*open_reader)(struct store *store, struct store **ret_reader, struct err *err);
 
-    /* A setting of the server that weakens a promise, as a sentence for people. number counts from
-     * 0; returns NULL past the last. Read at opening, lives as long as the handle, has no secrets.
-     * NULL: there are no cautions. */
+    /* A condition that weakens a promise of this store, as a sentence for people. number counts
+     * from 0; returns NULL past the last. Read at opening, lives as long as the handle, has no
+     * secrets. NULL: there are no cautions. */
     const char *(*caution)(struct store *store, size_t number);
 };
 
