@@ -24,7 +24,7 @@ struct quarantine {
     size_t count;
     bool all;          /* every tenant: there were more than fit, or the operator's own tools found
                           it */
-    int64_t opened_ms; /* the store's time when it was opened: a lost future is later */
+    int64_t opened_ms; /* time of the last commit found at opening: a lost future is later */
     uint64_t fence;    /* the latest that was presented, for the message */
     uint64_t floor;    /* fences after the next commit must be greater than this; 0: nothing to
                           raise */
