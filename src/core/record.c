@@ -310,7 +310,7 @@ static const char *life_fault(const struct record *record)
         return "only what is in progress has a lease"; /* R2, R3, R4 */
     }
     if ((record->window_expires_ms != 0) != record_status_expires(status)) {
-        return "what is released or settled has a window, all else has not"; /* R2, R3, R4 */
+        return "a released or settled record has a window, no other has"; /* R2, R3, R4 */
     }
     bool sealed = record_status_sealed(status) || status == RECORD_COMPENSATING;
     if (record_sealed(record) != sealed && !(record_sealed(record) && status == RECORD_UNKNOWN)) {
@@ -376,7 +376,7 @@ const char *record_flaw(const struct record *record)
         return "the status is not one that the kind has"; /* R8 */
     }
     if (record->kind == RECORD_SOURCE && !source_holds(record)) {
-        return "it is not what is remembered of a source"; /* R7 */
+        return "it is not the record of a source"; /* R7 */
     }
     const char *fault = life_fault(record);
     fault = fault == NULL ? due_fault(record) : fault;

@@ -287,7 +287,7 @@ static enum status mind_holders(struct janitor *janitor, struct err *err)
     }
     ASSERT(count <= JANITOR_CALLS);
     if (status == OK && count > 0) {
-        (void)add_calls(janitor, REQUEST_HOLDER_GONE, dues, count); /* the rest is reported again */
+        (void)add_calls(janitor, REQUEST_HOLDER_GONE, dues, count); /* the rest comes again */
     }
     return fatal_only(status, err);
 }

@@ -120,7 +120,7 @@ static pid_t process_of(const char *name, const char *target)
         return 0;
     }
     (void)snprintf(again, sizeof again, "%ld-%llx", pid, number);
-    return strcmp(again, rest) == 0 ? (pid_t)pid : 0; /* in canonical form, with nothing after it */
+    return strcmp(again, rest) == 0 ? (pid_t)pid : 0; /* as it is written, and nothing behind */
 }
 
 /* Locks a directory of ours that nobody else has locked. Returns its descriptor, which holds the
@@ -251,7 +251,7 @@ static enum status publish(const struct backup *self, struct err *err)
 {
     struct stat facts;
     if (lstat(self->to, &facts) == 0) { /* rename would replace an empty directory */
-        return err_set(err, E_INVALID, "'%s' was created by another process meanwhile", self->to);
+        return err_set(err, E_INVALID, "'%s' was created by a different process", self->to);
     }
     int failed = io_system.rename(io_system.context, self->fresh, self->to);
     if (failed != 0) {

@@ -263,7 +263,7 @@ static bool on_entry(void *context, const struct entry *entry)
     struct entry_copy *copy = context;
     size_t chain = 0;
     if (!chain_of(copy, entry, &chain)) {
-        copy->status = err_set(copy->err, E_UNAVAILABLE, "the source was changed meanwhile");
+        copy->status = err_set(copy->err, E_UNAVAILABLE, "the source was changed during the copy");
         return false;
     }
     bool is_new = copy->seen++ >= copy->had;
@@ -370,7 +370,7 @@ enum status copy_bodies(struct copy *self, struct store *store, struct copy_page
     for (size_t i = 0; i < count && status == OK; i++) {
         const struct store_want *want = &page->wants[i];
         if (want->record == NULL || want->record->version != page->records[at + i]->version) {
-            status = err_set(err, E_UNAVAILABLE, "the store was changed meanwhile");
+            status = err_set(err, E_UNAVAILABLE, "the store was changed during the copy");
         } else if (want->body_status != OK) {
             status = err_set(err, want->body_status, "out of memory for a body");
         }

@@ -48,8 +48,7 @@ static void sweep_part(struct journal *journal, unsigned number, uint32_t cutoff
 static void sweep(struct journal *journal)
 {
     (void)pthread_mutex_lock(&journal->mutex);
-    int64_t cutoff_ms = journal->stable_mark.moment.time_ms; /* not the clock's time: that may be
-                                                                lost */
+    int64_t cutoff_ms = journal->stable_mark.moment.time_ms; /* not the clock's: that may be lost */
     (void)pthread_mutex_unlock(&journal->mutex);
     uint32_t cutoff_s = cutoff_ms <= 0 ? 0 : (uint32_t)(cutoff_ms / 1000);
     size_t looked = 0;

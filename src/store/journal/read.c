@@ -559,7 +559,7 @@ static void entries_seek(
     at->place = place_make(segment->number, cursor->offset);
     at->squeezed = cursor->squeezed;
     if (at->at.seq < segment->mark.seq) {
-        at->at.seq = segment->mark.seq; /* it starts here, or earlier entries were removed */
+        at->at.seq = segment->mark.seq; /* it starts here, or what was before is gone */
         at->hash = segment->mark.hash;
     }
 }

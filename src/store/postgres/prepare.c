@@ -249,7 +249,7 @@ static enum status take_records(struct pg_store *self, struct asking *asking,
         bool known = pg_value_int(pg_value_of(result, row, 0), &at) && at > 0 &&
                      (uint64_t)at <= asking->count;
         enum status status = known ? columns_take(result, row, 1, &record, err)
-                                   : err_set(err, E_CORRUPT, "a row that nobody asked for");
+                                   : err_set(err, E_CORRUPT, "a row that was not requested");
         if (status != OK) {
             return status;
         }

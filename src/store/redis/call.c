@@ -76,7 +76,7 @@ enum status call_failed(const struct redis *self, struct err *err)
 {
     return self->failed == OK
                ? OK
-               : err_set(err, self->failed, "the store failed before; only a restart goes on");
+               : err_set(err, self->failed, "the store failed before; only a restart helps");
 }
 
 /* Errors that a server returns before it has done anything. */

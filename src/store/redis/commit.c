@@ -313,8 +313,8 @@ static enum status commit_settle(struct redis *self, uint64_t number, struct err
         return err_set(err, E_CORRUPT, "%s", last.text);
     }
     (void)err_set(err, E_UNKNOWN,
-        "the connection to the Redis server broke during a commit, and for %d s nobody could say "
-        "whether it holds: %s",
+        "the connection to the Redis server broke during a commit, and for %d s there was "
+        "no answer whether it happened: %s",
         REDIS_LOOK_UP_MS_MAX / 1000, last.text);
     if (self->url.wait > 0) {
         err_hint(err, "with min-replicas-to-write the server refuses such a commit beforehand");
