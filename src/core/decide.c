@@ -155,7 +155,7 @@ static bool may_try_again(const struct record *found, const struct policy *polic
            (found->status == RECORD_REJECTED && policy->retry_rejected);
 }
 
-/* ---- what grants, and what is to be granted later ------------------------------------------ */
+/* ---- grants, now or later ------------------------------------------------------------------ */
 
 /* Gives the right to execute. The fence is new every time (P4). */
 static void grant(struct decision *decision, enum decision_kind kind, const char *rule,
@@ -718,7 +718,7 @@ static void postpone(struct decision *decision, const struct record *found,
     }
 }
 
-/* ---- what waits, and what a person wants otherwise ----------------------------------------- */
+/* ---- waking, cancelling, retrying, compensating -------------------------------------------- */
 
 static void wake(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)

@@ -28,7 +28,7 @@
  *   B11   compensating, or unknown whether    duplicate_replayed (P3); before B4
  *           it was compensated
  *
- * enqueue (what was enqueued is claimed later, which is the grant):
+ * enqueue (the record is claimed later, which is the grant):
  *
  *   E1    nothing, or window over             enqueued: a new operation, pending or waiting
  *   E2    a different fingerprint             conflict_rejected, the record untouched (P7)

@@ -31,7 +31,7 @@ struct pending {
     bool put;
     struct record record; /* in the arena */
     bool sourced;
-    struct record source; /* what is remembered of the operation's source; in the arena */
+    struct record source; /* the record of the operation's source; in the arena */
     bool touched;
     struct digest touch; /* the key hash */
 };
@@ -628,7 +628,7 @@ static void on_damage(struct verify *verify, const struct replay_item *item)
     }
 }
 
-/* ---- whom to believe ---------------------------------------------------------------------- */
+/* ---- trusted keys ------------------------------------------------------------------------- */
 
 /* The store's own public key; if it is unreadable, no note can be checked with it. */
 static enum status read_identity(

@@ -622,7 +622,7 @@ static enum status decide_kept(struct shared *shared, struct err *err)
 
 /* ---- across them -------------------------------------------------------------------------- */
 
-/* P4: a fence is granted once, whoever grants it. */
+/* P4: a fence is granted once, across all chains. */
 static void check_fences(struct shared *shared)
 {
     uint64_t *fences = shared->fences.items;

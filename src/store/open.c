@@ -20,7 +20,7 @@
 struct scheme {
     const char *name;  /* before the colon */
     const char *shown; /* in lists of schemes for people; NULL: a second spelling */
-    bool whole;        /* it gets the whole URL, not only what is after the colon */
+    bool whole;        /* it gets the whole URL, not only the part after the colon */
     bool shared;       /* shared by several processes (store_ops.shared) */
     enum status (*check)(const char *url, struct err *err);
     enum status (*open)(const char *url, const struct store_options *options,

@@ -27,7 +27,7 @@ enum replay_kind {
     REPLAY_TOUCH,    /* the current change counts one more duplicate */
     REPLAY_ENTRY,    /* evidence, which closes its change; or a checkpoint, which has none */
     REPLAY_TAIL,     /* the end was never acknowledged: not damage */
-    REPLAY_DAMAGE,   /* something does not check out */
+    REPLAY_DAMAGE,   /* something is invalid */
 };
 
 struct replay_item {

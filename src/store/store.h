@@ -12,7 +12,7 @@
  *                storage. Nothing may be answered before that (P2).
  *            S3  a change is applied only if the record's version is the expected one; otherwise
  *                the whole commit is E_STALE, nothing happened, and the stale changes are marked.
- *            S4  a record or body that does not check out is E_CORRUPT, never absent (P11).
+ *            S4  an invalid record or body is E_CORRUPT, never absent (P11).
  *            S5  a live record is never dropped to make room (P12); E_LIMIT names the limit.
  *            S6  fences are strictly increasing, across aborts and restarts too (P4).
  *            S7  entries are returned in the order committed, byte for byte.
@@ -532,7 +532,7 @@ struct store_options {
 /*
  * Opens by URL: "journal:./once-data", "mem:", "postgres://…", "redis://…". A plain path is a
  * journal. E_INVALID: the URL is invalid. E_UNAVAILABLE: in use ("in use by pid 4711"), no
- * permission, no such directory. E_CORRUPT: what is there does not check out; nothing was changed.
+ * permission, no such directory. E_CORRUPT: the store is damaged; nothing was changed.
  */
 enum status store_open(const char *url, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;

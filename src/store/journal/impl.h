@@ -119,7 +119,7 @@ struct journal {
     struct index index;
     struct dues dues;         /* agrees with the index (D1) */
     struct store_head head;   /* includes everything committed */
-    struct store_tally tally; /* of what is in the index */
+    struct store_tally tally; /* of the records in the index */
     uint64_t fence;           /* the highest given out */
     struct store_moment now;  /* of the batch that is prepared … */
     bool prepared;            /* … and must be committed or aborted */
@@ -236,7 +236,7 @@ enum cursor_result {
     CURSOR_BATCH,  /* *ret_batch is whole */
     CURSOR_END,    /* only zeros, or the end of the file, where the next batch would be */
     CURSOR_TORN,   /* the header is whole, but other sectors were never written */
-    CURSOR_DAMAGE, /* it does not check out */
+    CURSOR_DAMAGE, /* it is invalid */
     CURSOR_FAILED, /* it could not be read */
 };
 

@@ -32,7 +32,7 @@ enum journal_walk_event {
     JOURNAL_WALK_SEGMENT, /* a segment begins; frame is NULL */
     JOURNAL_WALK_BATCH,   /* a batch begins; frame is NULL */
     JOURNAL_WALK_FRAME,   /* one frame with a valid checksum; its content is not checked */
-    JOURNAL_WALK_DAMAGE,  /* something does not check out; text says what */
+    JOURNAL_WALK_DAMAGE,  /* something is invalid; text says what */
     JOURNAL_WALK_TAIL,    /* the last batch was torn, never acknowledged; text says where */
 };
 

@@ -41,7 +41,7 @@ static const char trailer_magic[8] = {'O', 'N', 'C', 'E', 'i', 'd', 'x', 'Z'};
 enum owner { OWNER_ENGINE, OWNER_WRITER };
 
 struct snapshot {
-    struct mark mark; /* recovery goes on from here */
+    struct mark mark; /* recovery continues from here */
     unsigned part;    /* the next to copy */
     uint64_t slots;   /* copied so far */
     uint64_t until;   /* the last place that a copy may refer to is before this */

@@ -21,7 +21,8 @@ enum {
     REDIS_CONNECT_MS_MAX = 2000,  /* connecting and greeting; the engine's thread waits for it */
     REDIS_ANSWER_MS_MAX = 5000,   /* one answer: a server that takes longer counts as unreachable */
     REDIS_LOOK_UP_MS_MAX = 90000, /* looking up a commit; a server that fails over, or loads its
-                                     file, is back by then. After that the commit is unknown */
+                                     file, is back within this time. After it the commit is
+                                     unknown */
     REDIS_BACKOFF_MS_MIN = 50,    /* between two attempts to connect, at first … */
     REDIS_BACKOFF_MS_MAX = 1000,  /* … and at most: the store is back within a second */
     REDIS_REPLY_BYTES = 64 << 10, /* read from the socket at once */
