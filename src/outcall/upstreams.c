@@ -1,12 +1,12 @@
 /*
- * The life of one:
+ * The life of an upstream:
  *
  *   HELD ── the last holder drops it ──▶ LEAVING ── closed on each loop ──▶ (freed)
  *
  *   upstreams_hold   make: HELD; or find one that is HELD
  *   upstreams_drop   HELD → LEAVING: a task on every loop
- *   leave            on each loop: close what is there, wait until it is closed
- *   left             the last loop: out of the list, its figures to those of its name
+ *   leave            on each loop: close its connections, wait until they are closed
+ *   left             the last loop: leaves the list; its figures are added to those of its name
  *
  * What holds:
  *   L1  HELD has holders; LEAVING has none and is never held again.

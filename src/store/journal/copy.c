@@ -14,7 +14,7 @@
  *                 first: when one is squeezed, the older ones that are copied after it are as well.
  *                 When a segment that was made during the copy is squeezed already, the older ones
  *                 are copied again.
- *   It archives.  Oldest first: where a segment is gone, all older ones are.
+ *   It archives.  Oldest first: if a segment is gone, all older ones are too.
  *
  * Saved indexes are not copied: opening the copy makes a new one.
  */

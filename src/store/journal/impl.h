@@ -8,20 +8,20 @@
  *   empty      the next batch has a place, but nothing of it exists.
  *   open       in memory only. Crash: gone; nobody was answered.
  *   in flight  on its way. Crash: all, nothing, or some sectors of it are there; the rest are zeros
- *              (J3). Recovery takes it when it is whole and cuts it otherwise; nobody was answered.
- *   stable     acknowledged. It is never written again (J1). The last few stay in memory, so that a
- *              seal that comes soon after its begin reads no file.
- *   failed     a write or flush went wrong: the store answers nothing but E_UNKNOWN (P11).
+ *              (J3). Recovery keeps a whole batch and cuts any other; nobody was answered.
+ *   stable     acknowledged. Never written again (J1). The last few stay in memory, so that a seal
+ *              soon after its begin reads no file.
+ *   failed     a write or flush failed: from now on the store returns only E_UNKNOWN (P11).
  *
  * Life of a segment:
  *
  *   spare --write header, flush, rename, flush directory--> current --full--> closed
  *         --no record in it is live--> squeezed --older than the retention--> archived
  *
- *   spare      a file of zeros that is no segment yet. Crash: removed when opened.
+ *   spare      a file of zeros, not a segment yet. Crash: removed at the next open.
  *   current    the last one. Zeros are written ahead of use (J3).
- *   closed     complete: the next one was only made after its last batch was stable.
- *   squeezed   rewritten beside it and renamed over it. Crash: the one or the other is there.
+ *   closed     complete: the next segment was made after its last batch was stable.
+ *   squeezed   rewritten to a new file and renamed. Crash: either the old or the new file is there.
  *
  * Segment files are not reused: zeros distinguish a torn tail from damage (J3), so an old file
  * would have to be overwritten with zeros too, and nothing would be gained.

@@ -7,7 +7,7 @@
  *   copying --all partitions--> copied --journal stable up to the last copy--> finished --> gone
  *
  *   Crash while copying or copied: `index.tmp` is left and overwritten or removed later.
- *   Crash while finishing: the file has its name, and then it is complete, or it has not.
+ *   Crash while finishing: if the file has its name, it is complete.
  *
  * The piece being worked on has one owner, the engine's thread or the writer (the background
  * thread, or maintain itself); owner changes under the mutex only.

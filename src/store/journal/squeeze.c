@@ -6,10 +6,10 @@
  *   idle --candidate--> moving --none live--> settling --all stable--> rewriting --renamed--> idle
  *
  *   Crash while moving: the record is in both places; the later one counts.
- *   Crash while settling: what replaced a record, moved or changed, may not have reached the disk.
- *   The one in this segment is still there and counts again (P1).
+ *   Crash while settling: the frame that replaced a record may not have reached the disk. The one
+ *   in this segment is still there and counts again (P1).
  *   Crash while rewriting: `squeeze.tmp` is left and removed later; the segment is as it was.
- *   Crash after the rename: the segment is squeezed. Whoever opens the store sees it in its header.
+ *   Crash after the rename: the segment is squeezed, as its header says.
  *
  * Oldest first (J7): if a younger segment were squeezed before an older one, a recovery without a
  * saved index would bring back records of the older one that were replaced in the younger one.
