@@ -193,8 +193,7 @@ static void ask(struct record *record, const struct request *request)
     }
 }
 
-/* Makes a new operation in decision->next; expired is the record found under the key, NULL if
- * absent. */
+/* Makes a new operation in decision->next; expired is the key's old record or NULL. */
 static void make(struct decision *decision, const struct record *expired,
     const struct request *request, struct decide_moment moment)
 {

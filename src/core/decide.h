@@ -162,11 +162,10 @@ struct decision {
 /* The input of decide besides the request and the record. */
 struct decide_moment {
     int64_t now_ms;      /* the engine's time */
-    uint64_t fence_next; /* the fence a grant would get; greater than every fence ever granted
-                            (P4) */
+    uint64_t fence_next; /* the fence a grant would get; greater than every earlier one (P4) */
     /* Begin, enqueue and claim with an ordered source: the source's last sealed version, empty if
-     * there is none. With a seal: the version after the seal, for evidence only; decide does not
-     * read it. */
+     * there is none. With a seal: the version after it, for evidence only; decide does not read
+     * it. */
     struct slice version_sealed;
 };
 
@@ -178,8 +177,7 @@ struct decision decide(
 void decide_into(const struct record *found, const struct request *request,
     struct decide_moment moment, struct decision *ret_decision);
 
-/* The decision used up moment.fence_next, as the fence of a grant or in the id of an enqueued
- * record. */
+/* The decision used up moment.fence_next, for a grant or for the id of an enqueued record. */
 bool decision_took_fence(const struct decision *decision);
 
 /* "first_seen", "duplicate_replayed", … as the API spells them. */

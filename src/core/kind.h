@@ -48,8 +48,7 @@ enum request_kind {
     REQUEST_WAKE,                /* it has happened */
     REQUEST_CANCEL,              /* it must not be done at all */
     REQUEST_TAKE_UP,             /* a person's: retry work that was given up, or retry sooner */
-    REQUEST_POSTPONE,            /* the reconciler's: the provider gave no answer; ask again
-                                    later */
+    REQUEST_POSTPONE,            /* the reconciler's: no answer from the provider; ask later */
     REQUEST_COMPENSATE,          /* start to undo it */
     REQUEST_COMPENSATION_SETTLE, /* it was undone, or nobody knows */
 };
@@ -63,8 +62,7 @@ enum {
 const char *kind_name(enum record_kind kind);
 /* It is a kind. */
 bool kind_known(enum record_kind kind);
-/* Its records have an id of their own. A source's record has the id of the operation it came
- * from. */
+/* Its records have an id of their own. A source's record has the id of its operation. */
 bool kind_has_id(enum record_kind kind);
 /* Records of the kind can have this status. */
 bool kind_has_status(enum record_kind kind, enum record_status status);
@@ -72,8 +70,7 @@ bool kind_has_status(enum record_kind kind, enum record_status status);
  * waiting command awaits a confirmation before its first attempt, and its effects later. A pending
  * command is "received"; its detail says whether it was confirmed. */
 const char *kind_word(enum record_kind kind, enum record_status status, uint32_t attempt);
-/* An effect whose outcome is unknown is publicly still "dispatched"; this function distinguishes
- * it. */
+/* An unknown effect is publicly still "dispatched"; this function distinguishes it. */
 bool kind_uncertain(enum record_kind kind, enum record_status status);
 /* The request can be made of records of the kind. */
 bool kind_takes(enum record_kind kind, enum request_kind request);

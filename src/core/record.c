@@ -47,8 +47,7 @@ enum status record_key_seal_as(struct record_key *key, enum record_kind kind, st
     /* Each part after its length: "ab" + "c" is not "a" + "bc" (P9, OPS-1). */
     char framed[1 + 4 * (2 + 255)];
     size_t at = 0;
-    /* An operation's bytes start with the upper byte of a small length, which is 0 and not a
-     * kind. */
+    /* An operation's bytes start with the upper byte of a small length: 0, which is no kind. */
     if (kind != RECORD_OPERATION) {
         framed[at++] = (char)kind;
     }

@@ -151,13 +151,12 @@ struct record {
     struct slice reason;         /* why it was released, is unknown, or was settled */
     enum record_door door;       /* the door that made it, or granted it last */
     bool reconciles;             /* when it becomes unknown, its door must ask the provider */
-    uint64_t holder;             /* the process incarnation that holds the grant; 0: not one of
-                                    ours */
+    uint64_t holder;             /* the incarnation that holds the grant; 0: not one of ours */
     struct op_id parent;         /* an effect's command; zero: absent */
     int64_t due_ms;              /* when somebody must act, if that is not the end of its lease or
                                     window; 0: never, except as R9 says */
-    struct slice detail;         /* data that only its kind needs, read and written by the kind's
-                                    own module */
+    struct slice detail;         /* data for its kind alone, which the kind's module reads and
+                                    writes */
 };
 
 /* Compute key->hash from the parts. E_INVALID names the part that is empty, too long or not
@@ -211,8 +210,7 @@ static inline bool record_sealed(const struct record *record)
     return record->sealed_ms != 0; /* R5 */
 }
 
-/* The record is past its window, which is the same as absent. Only a status that expires can be
- * (P8). */
+/* The record is past its window: the same as absent. Only a status that expires can be (P8). */
 bool record_window_over(const struct record *record, int64_t now_ms);
 /* When somebody must act on it, and why; INT64_MAX for never. */
 int64_t record_due_ms(const struct record *record);

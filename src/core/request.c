@@ -177,7 +177,7 @@ enum status request_names_check(const struct request *request, struct err *err)
         {"source.id", request->source.id},
         {"source.version", request->source.version},
         {"actor", request->actor},
-        /* The names below belong to a record; a request by id may concern a record older than the
+        /* The names below belong to the record, which a request by id may find older than the
          * rule. */
         {"tenant", request->key.tenant},
         {"scope", request->key.scope},

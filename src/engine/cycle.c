@@ -113,8 +113,7 @@ static enum status store_commit(struct cycle *cycle, const struct commit *commit
 
 /* ---- prepare ------------------------------------------------------------------------------- */
 
-/* A want by key. If the key is already loaded, it shares the record and asks only for its own
- * bodies. */
+/* A want by key. If the key is already loaded, it asks only for its own bodies. */
 static struct store_want *want_key(
     struct work *work, struct cycle_seen *seen, const struct digest *hash)
 {
@@ -158,8 +157,7 @@ static unsigned bodies_by_id(const struct request *request)
                : WANT_OUTCOME;
 }
 
-/* A record by its id, and its source's record: a seal changes that one, and a claim is ordered by
- * it. */
+/* A record by its id, and its source's record: a seal changes it, and a claim compares with it. */
 static void want_id(struct work *work, struct step *step)
 {
     const struct request *request = &step->call->request;
@@ -383,8 +381,7 @@ static enum status commit(struct cycle *cycle, struct work *work, struct err *er
 
 /* ---- lost races ---------------------------------------------------------------------------- */
 
-/* Marks every step that depends on a stale key, and every key of such a step, until no more are
- * found. */
+/* Marks the steps that depend on a stale key, and all keys of these steps, until none is new. */
 static void spread_stale(const struct work *work)
 {
     bool more = true;
@@ -440,8 +437,7 @@ static size_t part_steps(const struct work *work)
     return kept;
 }
 
-/* Chains the entries of the steps that stay again, from the start of the batch, and moves their
- * changes up. */
+/* Chains the entries of the steps that stay again, from the batch's start, and moves changes up. */
 static enum status rechain(struct cycle *cycle, struct work *work, size_t kept, struct err *err)
 {
     work->used = 0;

@@ -66,8 +66,7 @@ enum status cycle_run(struct cycle *cycle, struct engine_call *const *calls, siz
  * E_UNAVAILABLE until a write succeeds: a store that can be read may not be writable. */
 void cycle_touched(struct cycle *cycle, enum status status, bool writes, const struct err *err);
 
-/* Commits the entry that reports that evidence up to removable->seq leaves the store. Fails as
- * cycle_run does. */
+/* Commits the entry about the removal of evidence up to removable->seq. Fails as cycle_run does. */
 enum status cycle_archive(
     struct cycle *cycle, const struct store_removable *removable, struct err *err) MUST_CHECK;
 /* Commits a signed checkpoint of the evidence so far. */

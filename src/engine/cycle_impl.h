@@ -17,8 +17,7 @@ struct cycle_seen {
     struct digest hash;
     const struct record *record; /* NULL: absent */
     struct store_want *want;     /* the first want of this key; NULL: none */
-    struct slice request_body;   /* the record's, if this batch brought it: the store does not have
-                                    it yet */
+    struct slice request_body;   /* the record's, if brought by this batch and not stored yet */
     struct slice outcome_body;   /* likewise */
 };
 

@@ -50,8 +50,7 @@ struct engine_call {
     void *context;             /* the caller's */
     struct arena *arena;       /* for the answer's bytes; shared only by calls of one group */
     void (*done)(struct engine_call *call); /* must not block */
-    /* Called when it finds in_progress and starts or continues to wait. Must not block. May be
-     * NULL. */
+    /* Called when it starts or continues to wait for a seal. Must not block. May be NULL. */
     void (*waits)(struct engine_call *call);
 
     /* Set by the engine before done. */

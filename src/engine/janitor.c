@@ -80,8 +80,7 @@ void janitor_off_due(struct janitor *janitor, struct due_subscription *subscript
     (void)pthread_mutex_unlock(&janitor->lock);
 }
 
-/* Runs after a flush. A failure is ignored: the engine has stopped, or the lease is still over the
- * next time. */
+/* Runs after a flush. A failure is ignored: the engine has stopped, or the lease is found again. */
 static void lease_done(struct engine_call *call)
 {
     struct janitor *janitor = call->context;
@@ -182,8 +181,8 @@ static enum status act_on_dues(struct janitor *janitor, struct err *err)
 
 static const struct store_due_filter held = {.kinds = STORE_KINDS_ALL, .held = true};
 
-/* Makes some grants of earlier incarnations unknown. *ret_left is false if there were none, or if
- * it failed. */
+/* Makes some grants of earlier incarnations unknown. *ret_left is false if none were left, or it
+ * failed. */
 static enum status settle_held(struct janitor *janitor, bool *ret_left, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -270,8 +269,7 @@ static enum status beat(struct janitor *janitor, struct err *err)
     return status;
 }
 
-/* On a shared store: reports that this process is alive, and settles the grants of processes that
- * are not. */
+/* On a shared store: beats, and settles the grants of processes that are gone. */
 static enum status mind_holders(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -331,8 +329,7 @@ static enum status read_counts(struct janitor *janitor, struct err *err)
 }
 
 /* One kind each turn: on a shared store each count is a round trip, and several at once would delay
- * a batch. While the store is away the figures stay as they are: read_counts already waits for
- * it. */
+ * a batch. While the store is away the figures stay: read_counts already waits for it. */
 static enum status read_kind(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;

@@ -70,8 +70,7 @@ struct janitor {
     struct due_subscription leases;         /* the engine's own */
     uint64_t checkpoint_seq;                /* evidence that the last checkpoint covers */
     int64_t checkpoint_ms;                  /* the store's time: when it last covered all of it */
-    struct store_counts kinds[STORE_KINDS]; /* of commands, effects and deliveries, for the
-                                               statistics */
+    struct store_counts kinds[STORE_KINDS]; /* of commands, effects, deliveries; statistics */
     enum record_kind kind_read;             /* the kind that was counted last */
     uint64_t archiving;           /* evidence to remove once its entry is durable; 0: none */
     _Atomic bool archive_durable; /* its entry is durable */

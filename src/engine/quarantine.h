@@ -22,18 +22,15 @@ struct quarantine {
         char name[LIMIT_TENANT_BYTES_MAX];
     } tenants[LIMIT_QUARANTINED_TENANTS_MAX];
     size_t count;
-    bool all;          /* every tenant: there were more than fit, or the operator's own tools found
-                          it */
+    bool all;          /* every tenant: more than fit, or found by the operator's own tools */
     int64_t opened_ms; /* time of the last commit found at opening: a lost future is later */
     uint64_t fence;    /* the latest that was presented, for the message */
-    uint64_t floor;    /* fences after the next commit must be greater than this; 0: nothing to
-                          raise */
+    uint64_t floor;    /* fences after the next commit are greater than this; 0: nothing to raise */
 };
 
 /* Checks a holder's request whose operation is absent against the highest fence ever given out.
  * True: it is from a lost future, and its tenant is held from now on. The caller raises the fences
- * with the next commit and then sets the floor to 0; until then the quarantine itself prevents
- * grants. */
+ * with the next commit and then sets the floor to 0; until then the quarantine prevents grants. */
 bool quarantine_notice(
     struct quarantine *quarantine, uint64_t fence_highest, const struct request *request);
 bool quarantine_holds(const struct quarantine *quarantine, struct slice tenant);

@@ -134,8 +134,7 @@ static bool keep_entry(void *context, const struct entry *entry)
            progress->bytes + ENTRY_BYTES_USUAL <= LIMIT_PAGE_BYTES_MAX;
 }
 
-/* A reading may begin before its cursor, in the same chain; and a cursor may be past the chain's
- * end. */
+/* A reading may begin before its cursor in the chain; a cursor may be past the chain's end. */
 static struct entry_cursor later_of(const struct entry_cursor *given, const struct entry_cursor *at)
 {
     bool one_chain = memcmp(given->chain_id, at->chain_id, sizeof at->chain_id) == 0;

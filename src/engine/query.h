@@ -32,8 +32,7 @@ enum query_kind {
     QUERY_ENTRIES,   /* a page of evidence */
     QUERY_HEAD,      /* the end of the chain */
     QUERY_NOTHING,   /* answered when everything before it is durable, and not if that failed */
-    QUERY_READY,     /* the same, and the store can be read: a store on a server may be out of
-                        reach */
+    QUERY_READY,     /* the same, and the store can be read: a server may be out of reach */
 };
 
 /* An evidence entry with the hash of the entry before it. */
@@ -52,8 +51,7 @@ struct query {
                       * who may open the store itself; never for a caller with a token */
     unsigned kinds;  /* operation: the kinds it may have; 0: an operation */
     struct op_id operation_id; /* operation; entries: only its entries, zero for all */
-    struct record_key key;     /* operation: by key if it is sealed (hash set) and operation_id is
-                                  zero */
+    struct record_key key;     /* operation: by key if sealed (hash set) and operation_id is zero */
     struct scan scan;          /* records: filters, after, limit; kinds 0: operations */
     struct entry_cursor after_entry; /* entries: where to start; zeroed: at the first */
     size_t limit;                    /* entries */

@@ -8,8 +8,7 @@
 
 /* ---- decide -------------------------------------------------------------------------------- */
 
-/* A key's hash determines the kind of its record. If a different kind is stored there, the store is
- * damaged. */
+/* A key's hash determines the kind of its record. If a different kind is stored, it is damaged. */
 static enum status kind_check(const struct record *record, unsigned kinds, struct err *err)
 {
     return record == NULL || store_kind_in(kinds, record->kind)
@@ -407,8 +406,7 @@ static size_t keep_changes(struct change changes[CHANGES_A_CALL])
 
 enum status step_decide(struct cycle *cycle, struct work *work, struct step *step, struct err *err)
 {
-    struct change *made = work->changes + work->used; /* there is room for two changes of each
-                                                         call */
+    struct change *made = work->changes + work->used; /* room for two changes of each call */
     step_clear(step, work->batch.now_ms);
     step->call->decided++;
     step->moment =

@@ -48,8 +48,7 @@ enum status evidence_cursor_read(
         return err_set(err, E_INVALID, "it is not a cursor: use one that a reading returned");
     }
     memcpy(cursor.chain_id, bytes + CHAIN_AT, sizeof cursor.chain_id);
-    if (is_nil(cursor.chain_id)) { /* no chain has this id, and a store would take it for the
-                                      start */
+    if (is_nil(cursor.chain_id)) { /* no chain has this id; a store would start over */
         return err_set(err, E_INVALID, "the cursor belongs to a different chain of evidence");
     }
     for (int i = 0; i < 8; i++) {

@@ -176,8 +176,7 @@ static void put_decided_work(struct buf *out, const struct entry_facts *facts)
     if (request->door != RECORD_DOOR_NONE) {
         put_str(out, ",\"door\":", record_door_name(request->door));
     }
-    /* The one that was asked for; the record's own is at the top. They differ if a seal is
-     * refused. */
+    /* The requested one; the record's own is at the top. They differ if a seal is refused. */
     if (entry_kind(facts) != RECORD_EFFECT) {
         put_text_if(out, ",\"effect_id\":", request->effect_id);
     }

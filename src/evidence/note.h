@@ -25,8 +25,7 @@ enum note_kind {
 
 struct note {
     enum note_kind kind;
-    struct slice tenant;       /* the tenant whose evidence it belongs to; may be empty only for
-                                  config */
+    struct slice tenant;       /* the owner of the evidence; may be empty only for config */
     struct record_key key;     /* duplicates: their key, sealed, of the same tenant */
     struct op_id operation_id; /* access: the record that was read; zero: more than one.
                                   Acknowledged: the delivery */

@@ -576,8 +576,7 @@ static enum status fold(struct redecide *redecide, const struct record *next, ui
 
 /* ---- sources ------------------------------------------------------------------------------ */
 
-/* What the entries so far say about a source. *ret_sure is false if relevant entries are
- * missing. */
+/* What the entries so far say about a source. *ret_sure is false if entries are missing. */
 static enum status source_known(struct redecide *redecide, const struct record_key *operation,
     const struct source *source, struct record *ret_known, bool *ret_there, bool *ret_sure,
     struct err *err)
@@ -620,8 +619,7 @@ static const struct source *source_compared(const struct entry_view *view)
     return view->request.kind == REQUEST_CLAIM ? &view->source : &view->request.source;
 }
 
-/* A begin, an enqueue and a claim must have been given the last version that earlier seals
- * sealed. */
+/* A begin, an enqueue and a claim must have been given the last version sealed before them. */
 static enum status check_told_version(
     struct redecide *redecide, const struct entry_view *view, struct err *err)
 {

@@ -43,8 +43,7 @@ struct verify_options {
     const char *url;         /* "journal:./once-data", or the directory's path */
     bool redecide;           /* make every decision again and compare */
     struct slice checkpoint; /* a checkpoint kept elsewhere, as text; empty: none */
-    struct slice public_key; /* the key that notes must be signed with, as text; empty: the
-                                journal's own */
+    struct slice public_key; /* the key of signed notes, as text; empty: the journal's own */
     /* Called now and then, at least once at the end. False stops the check. May be NULL. */
     bool (*progress)(void *context, const struct verify_progress *progress);
     void *context;         /* handed back to progress */
@@ -75,7 +74,7 @@ struct verify_result {
     uint64_t records;                      /* record frames */
     uint64_t bodies;                       /* body frames */
     uint64_t checkpoints;                  /* signed notes */
-    uint64_t first_seq;                    /* of the first entry kept; more than 1: older ones are
+    uint64_t first_seq;                    /* of the first entry kept; more than 1: others
                                               archived */
     uint64_t last_seq;                     /* of the last entry */
     struct digest last_hash;               /* its chained hash */

@@ -152,8 +152,7 @@ static void remove_abandoned(const struct backup *self, int parent, const char *
     }
 }
 
-/* Called before the copy is made, because the remains are as large. Files that cannot be removed do
- * no harm. */
+/* Called before the copy, because the remains are as large. What cannot be removed does no harm. */
 static void remove_all_abandoned(const struct backup *self)
 {
     const char *slash = strrchr(self->to, '/');

@@ -23,8 +23,7 @@ enum backup_step { BACKUP_COPYING, BACKUP_VERIFYING };
 struct backup_options {
     const char *from; /* the data directory of a journal */
     const char *to;   /* the directory to make */
-    /* Called now and then; total is an estimate while the journal is in use. False stops the
-     * backup. */
+    /* Called now and then; total is an estimate while the journal is in use. False: stop. */
     bool (*progress)(
         void *context, enum backup_step step, uint64_t bytes_done, uint64_t bytes_total);
     /* Called after the remains of a killed backup were removed. */

@@ -87,8 +87,7 @@ static enum status take_payload(
     struct buf form;
     buf_init(&form, &call->once->mem, payload_form_bytes_max(text.len));
     status = builder_payload(engine, call->once->engine, text, NULL, &form);
-    if (status == OK && engine->request_body.data != text.data) { /* it points to the canonical
-                                                                     form */
+    if (status == OK && engine->request_body.data != text.data) { /* it is the canonical form */
         status = arena_copy(&call->inputs, engine->request_body, &engine->request_body);
     }
     buf_release(&form);

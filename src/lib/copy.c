@@ -14,8 +14,7 @@
 #include "lib/copy_impl.h"
 
 enum {
-    CHAINING_CALLS_MAX = 100000, /* calls of housekeeping: enough for more than a day of
-                                    decisions */
+    CHAINING_CALLS_MAX = 100000, /* housekeeping calls: more than a day of decisions */
     CHAINS_MAX = 1 << 20,        /* chains of a source; more would need a table of their own */
     PIECE_ENTRIES = 512,
     SHOWN_BYTES_MAX = 4096,
@@ -443,8 +442,7 @@ static enum status copy_page_records(struct copy *self, struct copy_page *page, 
     return status;
 }
 
-/* Records are copied in the order of their hashes: the last one in the target shows the
- * progress. */
+/* Records are copied in hash order: the last one in the target shows the progress. */
 static enum status find_last(
     struct copy *self, struct copy_page *page, struct digest *ret_last, struct err *err)
 {

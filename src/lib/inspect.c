@@ -192,8 +192,7 @@ static bool keep_checkpoint(void *context, const struct entry *entry)
     return true;
 }
 
-/* Searches the end first and then further back: with one checkpoint a minute it is rarely far from
- * the end. */
+/* Searches backwards from the end: with one checkpoint a minute it is rarely far. */
 static enum status find_checkpoint(struct store *store, struct newest *newest, struct err *err)
 {
     struct store_head head;

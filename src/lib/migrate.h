@@ -21,8 +21,7 @@ enum migrate_right {
 struct migrate_role {
     const char *name;
     enum migrate_right right;
-    const char *tenant; /* functions: the tenant it acts for; NULL: unchanged, initially
-                           `default` */
+    const char *tenant; /* functions: its tenant; NULL: unchanged, initially `default` */
 };
 
 struct migrate_plan {
@@ -40,8 +39,7 @@ struct migrate_result {
  * cannot be reached, refuses, or has a newer schema. E_NOMEM. */
 enum status migrate_store(
     const struct migrate_plan *plan, struct migrate_result *ret_result, struct err *err) MUST_CHECK;
-/* Prints what migrate_store would send to an empty database, as SQL for psql. Connects to
- * nothing. */
+/* Prints migrate_store's statements for an empty database, for psql. Connects to nothing. */
 enum status migrate_print(
     const struct migrate_plan *plan, struct buf *out, struct err *err) MUST_CHECK;
 

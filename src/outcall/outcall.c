@@ -126,8 +126,7 @@ static enum status copy_head(struct outcall *call, const struct http_head *head)
     return OK;
 }
 
-/* If there are too many fields to keep: those that say what to do next, or else those needed to
- * read the body. */
+/* If there are too many fields: keeps those that say what to do next, or those the body needs. */
 static enum status keep_fields(struct outcall *call)
 {
     static const struct fields_kept usual = {.count = 0};

@@ -57,8 +57,7 @@ enum outcall_state {
     OUTCALL_OVER,
 };
 
-/* Receives an answer before it is over, if it is too long to keep or its owner passes it on while
- * it is captured. */
+/* Receives an answer that is too long to keep, or that its owner passes on while it is captured. */
 struct outcall_stream {
     /* CAPTURING: the answer's head came. */
     void (*head)(struct outcall *call);
@@ -85,11 +84,9 @@ struct outcall {
     struct judge_rules rules;
     struct fields_kept keeps;            /* fields of the answer to keep besides the usual ones */
     struct slice request_id;             /* the request id in the head; empty: none is kept */
-    const struct outcall_stream *stream; /* NULL: an answer that is too long is an outcome without
-                                            its body */
+    const struct outcall_stream *stream; /* NULL: a long answer is an outcome without its body */
     bool has_no_effect;                  /* may be sent a second time, on a fresh connection */
-    bool wants_outcome_only;             /* the body of an answer that is not an outcome is not
-                                            kept */
+    bool wants_outcome_only;             /* keep a body only if it is an outcome's */
     void (*done)(struct outcall *call);  /* last event; verdict and all below are set */
     void *context;
 
@@ -136,8 +133,7 @@ void outcall_start(struct outcall *call);
 /* CAPTURING: some of the body so far, from that offset on, in place or in the buffer; valid until
  * the next event. Empty: there is no more so far, or it cannot be read now. */
 struct slice outcall_peek(const struct outcall *call, uint64_t from, char *buffer, size_t room);
-/* HELD, and STREAMING after a piece was refused: continue with the next bytes, up to the last
- * event. */
+/* HELD, and STREAMING after a refused piece: continues with the next bytes or the last event. */
 void outcall_go_on(struct outcall *call);
 /* Cancels the call: no event follows. Allowed in any state. */
 void outcall_cancel(struct outcall *call);
@@ -145,7 +141,7 @@ void outcall_cancel(struct outcall *call);
 void outcall_release(struct outcall *call);
 
 /* Writes the verdict into a request that has its key, operation and fence: kind, status, outcome,
- * reason; *ret_body is the outcome's. VERDICT_LATER becomes a retry; the caller sets its delay and
+ * reason; *ret_body is the outcome's. VERDICT_LATER is a retry; the caller sets delay and
  * policy. */
 void outcall_settle(const struct outcall *call, struct request *request, struct slice *ret_body);
 

@@ -106,8 +106,7 @@ static void put_name(const struct upstreams_wanted *wanted, struct buf *out)
     buf_char(out, '\0');
 }
 
-/* Equal for two users that may share an upstream. The name is the first part and ends with a
- * NUL. */
+/* Equal for two users that may share an upstream. It begins with the name and a NUL. */
 static enum status identify(const struct upstreams *upstreams,
     const struct upstreams_wanted *wanted, struct digest *ret_identity)
 {

@@ -65,8 +65,7 @@ bool entry_match(const struct entry_range *range, const struct entry *entry)
 
 bool entry_in_range(const struct entry_range *range, const struct entry *entry)
 {
-    /* A note has the seq of the last entry it covers, and is in range only together with that
-     * entry. */
+    /* A note has the seq of the last entry it covers, and is in range with that entry. */
     return entry->seq > range->after.seq && entry_match(range, entry);
 }
 

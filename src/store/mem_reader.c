@@ -1,5 +1,4 @@
-/* Readers of the store in memory: each call sees the store as a crash at that moment would leave
- * it. */
+/* Readers of the store in memory: each call sees the store as a crash would leave it now. */
 #include "base/check.h"
 #include "store/mem_impl.h"
 

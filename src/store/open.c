@@ -140,8 +140,8 @@ static const struct scheme schemes[] = {
         .replay = server_replay},
 };
 
-/* The length of "word:" at the start, as in "postgres://…" or "jornal:…". A path may have a colon
- * later. */
+/* The length of a leading "word:", as in "postgres://…" or "jornal:…". A path may have a later
+ * colon. */
 static size_t scheme_len(const char *url)
 {
     size_t len = strspn(url, "abcdefghijklmnopqrstuvwxyz0123456789+-");

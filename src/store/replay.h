@@ -60,8 +60,7 @@ struct replay_item {
     bool tenant_known;           /* entry: its tenant was stored beside it */
 
     const char *text; /* damage: what, in lower case, without a full stop */
-    bool lost;        /* damage: something is missing, and the next item may not continue from the
-                         last */
+    bool lost;        /* damage: something is missing, so the next item may not continue */
 };
 
 /* Return false to stop. */

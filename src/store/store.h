@@ -82,10 +82,9 @@ enum entry_kind {
 struct entry {
     enum entry_kind kind;
     uint64_t seq;       /* 1, 2, 3, … for evidence; for a checkpoint: of the last entry covered */
-    struct digest hash; /* SHA-256(previous hash ‖ bytes); for a checkpoint: of the last entry
-                           covered */
-    unsigned char chain_id[16]; /* its chain, set by entries(); a commit always goes to the handle's
-                                   own chain */
+    struct digest hash; /* SHA-256(previous hash ‖ bytes); for a checkpoint: as seq */
+    unsigned char chain_id[16]; /* its chain, set by entries(); a commit is in our own, unless it
+                                   inherits */
     struct op_id operation_id;  /* zero if it concerns no operation */
     struct slice tenant;        /* the owner (P9); empty: no single tenant, or a checkpoint */
     int64_t time_ms;            /* when it was decided */
@@ -149,8 +148,7 @@ struct store_want {
     const struct digest *key;         /* hash of the key; NULL: by id */
     const struct op_id *id;           /* operation_id of the record */
     unsigned kinds;                   /* by id: the kinds it may have; a source has no id */
-    struct slice tenant;              /* bodies of other tenants are not loaded; empty: any
-                                         tenant */
+    struct slice tenant;              /* bodies of other tenants are not loaded; empty: any */
     const struct store_want *same;    /* an earlier want of this batch with the same key, whose
                                          record is used: only the bodies are loaded; or NULL */
     unsigned bodies;                  /* enum want_bodies, or-ed */
@@ -159,15 +157,12 @@ struct store_want {
     bool source;                      /* also load the record of its source */
 
     /* Set by the store. */
-    const struct record *record;        /* NULL: absent. A record past its window may still be
-                                           returned */
+    const struct record *record;        /* NULL: absent. It may be past its window */
     const struct record *source_record; /* with source; NULL: absent, or the record has no source */
-    struct record_key source_key;       /* with source: its key, sealed, if the record has a
-                                           source */
+    struct record_key source_key;       /* with source: its sealed key, if there is a source */
     struct slice outcome;               /* bytes of the bodies, checked against their digests */
     struct slice request;
-    enum status body_status; /* OK, or E_NOMEM: a body did not fit into its arena; only that call
-                                fails */
+    enum status body_status; /* OK, or E_NOMEM for this call alone: a body did not fit */
 };
 
 /* Everything that a batch needs from a store. Wants may repeat each other. */
@@ -199,8 +194,7 @@ struct commit {
 struct store_head {
     uint64_t seq;               /* of the last evidence entry; 0 for none */
     struct digest hash;         /* its chained hash; zero for none */
-    struct store_moment moment; /* of the last commit; on a shared store by any process, as far as
-                                   known here */
+    struct store_moment moment; /* of the last known commit; on a shared store by any process */
 };
 
 /* What all processes of one store share. Made once, when the store is created. Secret. */
@@ -264,8 +258,7 @@ struct store_due_filter {
     /* NULL: in no order. Otherwise ordered by due, starting after the cursor, which moves to the
      * last record returned. A due is never set to a past time, so none is missed; dues of the
      * present moment are returned a moment later. On a shared store the commit of an earlier
-     * prepare may still be under way, so dues of the last LIMIT_PREPARED_MS_MAX are returned
-     * later. */
+     * prepare may still be under way, so dues of the last LIMIT_PREPARED_MS_MAX come later. */
     struct store_due_cursor *cursor;
 };
 
@@ -295,8 +288,7 @@ struct scan {
     enum record_status status; /* 0: any */
     int64_t updated_from_ms;   /* 0: any */
     int64_t updated_until_ms;  /* 0: any; exclusive */
-    int64_t now_ms;            /* leave out records past their window at this time; 0: include
-                                  them */
+    int64_t now_ms;            /* leave out records past their window; 0: include them */
     struct digest after;       /* key hash of the last record returned; zero to start */
     size_t limit;              /* at most this many */
     struct scan_pace *pace;    /* NULL: continue until the limit or the end */
@@ -322,12 +314,10 @@ typedef bool (*entry_visit)(void *context, const struct entry *entry);
  * in between: the next call continues after the last entry passed. Checkpoint notes are left out.
  */
 struct entry_pace {
-    size_t bytes_max;       /* bytes read in one call, roughly: a batch is always read whole; not
-                               0 */
+    size_t bytes_max;       /* bytes to read in one call, roughly: batches are read whole; not 0 */
     struct entry_cursor at; /* of the last entry passed, matching or not; during a visit: of the
                                entry before. It names a chain even if no entry was passed */
-    struct digest hash;     /* during a visit: of the entry before it in its chain; zero for the
-                               first */
+    struct digest hash;     /* during a visit: of the entry before it in its chain; or zero */
     uint64_t place;         /* the store's own: where to continue; 0: not begun */
     bool squeezed;          /* the store's own: the part that place is in had been rewritten */
     bool done;              /* set: there are no more entries now */
@@ -358,8 +348,7 @@ struct store_housekeeping {
      * squeezes. Called often; returns at once if there is nothing to do. Fails as commit does. */
     enum status (*maintain)(struct store *store, struct err *err);
     /* Find evidence that may be removed, and remove it. The entry that reports the removal must be
-     * flushed before remove. A crash between the two leaves the evidence, which is removable
-     * again. */
+     * flushed before remove. After a crash between the two it is removable again. */
     enum status (*removable)(
         struct store *store, struct store_removable *ret_removable, struct err *err);
     enum status (*remove)(struct store *store, uint64_t place, struct err *err);
@@ -417,8 +406,7 @@ struct store_ops {
      * the limit: the caller must act on all it gets. */
     enum status (*due)(struct store *store, const struct store_due_filter *filter,
         struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err);
-    /* E_INVALID: the store does not have the chain of range->after. Otherwise that would look like
-     * an empty page. */
+    /* E_INVALID: the chain of range->after is absent, which would look like an empty page. */
     enum status (*entries)(struct store *store, const struct entry_range *range, entry_visit visit,
         void *context, struct err *err);
     /* May be slightly old. */
@@ -446,8 +434,7 @@ struct store_ops {
      * most once, before any other thread uses the handle. */
     void (*listen)(struct store *store, store_notice notice, void *context);
     /* Visits every chain whose evidence is in the store. Fails as read does. Set for every shared
-     * store, and for an embedded store that can be copied or can hold the evidence of a different
-     * store. */
+     * store, and for an embedded one that can be copied or hold other chains. */
     enum status (*chains)(
         struct store *store, store_chain_visit visit, void *context, struct err *err);
 
@@ -508,8 +495,7 @@ struct scan_walk {
     size_t reads;           /* likewise */
 };
 struct scan_walk scan_walk_start(const struct scan *scan);
-/* Called before a key is visited, and its record read or not. false: the pace does not allow it;
- * stop. */
+/* Called before a key is visited, and its record read or not. false: stop, the pace is used up. */
 bool scan_walk_step(struct scan_walk *walk, const struct digest *hash, bool reads) MUST_CHECK;
 /* Writes the progress into the pace. */
 void scan_walk_end(struct scan_walk *walk, bool done);

@@ -41,8 +41,7 @@ struct copier {
     char *bytes;       /* COPY_BYTES */
     uint64_t first;    /* number of the oldest segment of the copy */
     uint64_t last;     /* of the newest one in the source */
-    uint64_t squeezed; /* of the newest squeezed segment in the copy; all older ones are squeezed
-                          too; or 0 */
+    uint64_t squeezed; /* newest squeezed segment in the copy, as all older ones are; or 0 */
     uint64_t done;     /* bytes copied … */
     uint64_t total;    /* … of about this many */
 };

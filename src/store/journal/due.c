@@ -254,8 +254,7 @@ void dues_change(
 
 void due_heap_visit(const struct due_heap *heap, uint64_t until, due_visit visit, void *context)
 {
-    /* In preorder: down to the left while it is due, otherwise up until there is a right
-     * sibling. */
+    /* In preorder: down to the left while it is due, else up until there is a right sibling. */
     uint32_t at = 0;
     while (at < heap->count) {
         if (heap->entries[at].order <= until) {

@@ -18,8 +18,7 @@ static_assert(sizeof(struct op_id) == 16, "operation ids are on disk");
 bool bytes_zero(const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;
-    /* The first byte is zero, and the range equals itself shifted by one byte: all bytes are
-     * zero. */
+    /* The first byte is zero, and the range equals itself shifted by one: all are zero. */
     return size == 0 || (at[0] == 0 && memcmp(at, at + 1, size - 1) == 0);
 }
 

@@ -138,8 +138,7 @@ struct batch_header {
     uint32_t length;            /* bytes, including the header and the zeros at the end */
     uint32_t content;           /* bytes without the zeros at the end */
     uint32_t frames;            /* count */
-    uint32_t zero_sectors;      /* sectors of the content that are zero although they were
-                                   written */
+    uint32_t zero_sectors;      /* written sectors of the content that are zero */
     struct store_moment moment; /* of its last commit */
     uint64_t fence;             /* the highest given out so far */
 };

@@ -55,8 +55,7 @@ enum {
     JOURNAL_SEGMENT_MIN = 64 << 10,    /* smaller ones would be mostly header */
     JOURNAL_SNAPSHOT_BYTES = 64 << 20, /* journal bytes between two saved indexes */
     JOURNAL_FILES_OPEN_MAX = 64,       /* old segments that are kept open for reading */
-    JOURNAL_HINTS = 16, /* readers of evidence whose position is kept: about as many run at a
-                           time */
+    JOURNAL_HINTS = 16, /* readers of evidence with a kept position: as many run at a time */
 };
 
 struct segment {
@@ -194,8 +193,7 @@ enum status segment_fd(
 void segment_forget_fd(struct journal *journal, struct segment *segment);
 /* Writes zeros from one offset to another and flushes them. */
 int segment_zero(const struct io *io, int fd, uint64_t from, uint64_t until);
-/* Writes zeros up to at least `until`, in growing steps. Called with the mutex held, and returns
- * with it. */
+/* Writes zeros up to at least `until`, in growing steps. Called and returns with the mutex. */
 enum status segment_grow(struct journal *journal, uint64_t until, struct err *err) MUST_CHECK;
 /* Makes the file that becomes the next segment. Needs no mutex. */
 enum status segment_spare(struct journal *journal, uint64_t bytes, struct err *err) MUST_CHECK;
@@ -304,8 +302,7 @@ enum status place_corrupt(uint64_t place, const char *wrong, struct err *err);
 /* The bytes of a retained body, checked against its digest. */
 enum status body_read(struct journal *journal, const struct body_ref *body, struct arena *arena,
     struct slice *ret_bytes, struct err *err) MUST_CHECK;
-/* The same from the file of a closed segment. Called with the mutex, so it does not read the
- * buffers. */
+/* The same from the file of a closed segment. With the mutex, so it does not read the buffers. */
 enum status body_read_closed(struct journal *journal, const struct body_ref *body,
     struct arena *arena, struct slice *ret_bytes, struct err *err) MUST_CHECK;
 enum status journal_scan(struct store *store, const struct scan *scan, struct arena *arena,

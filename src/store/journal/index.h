@@ -66,8 +66,7 @@ void index_release(struct index *index);
 struct slot slot_of(const struct record *record, uint64_t place);
 bool slot_is(const struct slot *slot, const struct digest *hash);
 unsigned slot_part(const struct slot *slot);
-/* Its due is the end of its window, when the store forgets it. Every other due needs somebody to
- * act. */
+/* Its due is the end of its window, when the store forgets it. For any other, somebody must act. */
 static inline bool slot_expires(const struct slot *slot)
 {
     return record_status_expires((enum record_status)slot->status); /* P8 */
@@ -90,8 +89,7 @@ bool index_part_append(struct index *index, unsigned part, const struct slot *sl
 /* Releases memory if few of the slots are in use. If it cannot, the partition stays as it is. */
 void index_part_shrink(struct index *index, unsigned part);
 
-/* The first slot whose hash is not less than this; NULL: none in this partition. Continue with
- * index_next. */
+/* The first slot with this hash or a greater one; NULL: none here. Continue with index_next. */
 struct slot *index_seek(struct index *index, uint64_t key_high, uint64_t key_low);
 /* The next used slot of the same partition; NULL at its end. slot may be NULL: the first. */
 struct slot *index_next(struct index *index, unsigned part, struct slot *slot);

@@ -422,8 +422,7 @@ static bool is_at(const struct entry *entry, const struct entry_cursor *cursor)
            memcmp(entry->chain_id, cursor->chain_id, sizeof cursor->chain_id) == 0;
 }
 
-/* The place from which to search for a cursor's entry: where an earlier reading stopped before
- * it. */
+/* Where to start searching for a cursor's entry: an earlier reading stopped there. */
 static uint64_t seek(const struct inherited *self, const struct entry_cursor *after)
 {
     uint64_t best = self->start;
@@ -437,8 +436,7 @@ static uint64_t seek(const struct inherited *self, const struct entry_cursor *af
     return best;
 }
 
-/* Finds the place after the cursor's entry; the beginning if that was removed, or the cursor is
- * zeroed. */
+/* Finds the place after the cursor's entry; the beginning if removed, or the cursor is zeroed. */
 static enum status find(struct journal *journal, struct cursor *cursor,
     const struct entry_cursor *after, uint64_t *ret_offset, struct err *err)
 {

@@ -63,8 +63,7 @@ void inherited_close(struct journal *journal);
 enum status inherited_add(
     struct journal *journal, const struct change *change, struct err *err) MUST_CHECK;
 enum status inherited_flush(struct journal *journal, struct err *err) MUST_CHECK;
-/* Removes all entries if they are past the retention. A failure is retried after a restart: nothing
- * waits for it. */
+/* Removes all entries if they are past the retention. A failure is retried after a restart. */
 void inherited_retain(struct journal *journal, int64_t now_ms);
 
 /* Whether one of the chains has this id. */

@@ -250,7 +250,7 @@ static enum status refuse_unfinished(struct journal *journal, struct err *err)
     return E_UNAVAILABLE;
 }
 
-/* Loads the identity of that name, or creates the journal. */
+/* An identity of that name, or a journal that is made now. */
 static enum status identity_load(
     struct journal *journal, const struct store_options *options, struct err *err)
 {

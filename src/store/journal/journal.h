@@ -19,8 +19,7 @@
 #include "store/journal/format.h"
 #include "store/store.h"
 
-/* Opens or creates. path_and_options is the URL without its "journal:". Fails as store_open
- * does. */
+/* Opens or creates. path_and_options is the URL after "journal:". Fails as store_open does. */
 enum status journal_open(const char *path_and_options, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
 

@@ -102,8 +102,7 @@ static enum status file_read(struct journal *journal, struct segment *segment, u
     return OK;
 }
 
-/* For a reader without the lock, an invalid frame may mean that the writer has squeezed the
- * segment. */
+/* Without the lock, an invalid frame may mean that the writer has squeezed the segment. */
 static enum status frame_wrong(struct journal *journal, struct segment *segment, uint64_t place,
     const char *wrong, struct err *err)
 {
@@ -264,8 +263,7 @@ static uint64_t be64_from(const unsigned char *bytes)
     return number;
 }
 
-/* The last hash that the slot can stand for: the record's full hash is not known until it is
- * read. */
+/* The last hash that the slot can stand for: the full hash is known only after reading. */
 static struct digest slot_last(const struct slot *slot)
 {
     struct digest last;
@@ -369,8 +367,7 @@ static bool due_read(void *context, const struct due_entry *entry)
         return false;
     }
     if (record_due(record) == RECORD_DUE_NEVER) {
-        return true; /* an unknown record of an older snapshot, which does not have the due
-                        (slot_decode) */
+        return true; /* unknown, of an older snapshot without the due (slot_decode) */
     }
     search->dues[search->count++] = store_due_of(record);
     return true;
@@ -485,8 +482,7 @@ static bool entries_spent(const struct entries *entries)
     return entries->bytes >= entries->at->bytes_max;
 }
 
-/* Passed entries are not shown again: a batch is read from its start, wherever the reading
- * stopped. */
+/* Passed entries are not shown again: a batch is always read from its start. */
 static void entry_pass(struct entries *entries, const struct entry *entry)
 {
     bool evidence = entry->kind == ENTRY_EVIDENCE;

@@ -63,8 +63,7 @@ static struct segment *squeeze_candidate(struct journal *journal)
     return NULL;
 }
 
-/* Moves the live records of one partition. Their slots are copied first: moving changes the
- * partition. */
+/* Moves the live records of one partition. Slots are copied first: moving changes them. */
 static enum status part_move(
     struct journal *journal, unsigned number, uint64_t segment, size_t *moves, struct err *err)
 {

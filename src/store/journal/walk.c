@@ -107,8 +107,7 @@ static void walk_rest(struct walker *walker, struct cursor *cursor, uint64_t fro
     }
 }
 
-/* The next block at which a batch begins, to continue after damage; the file's size if there is
- * none. */
+/* The next block at which a batch begins, to continue after damage; or the file's size. */
 static uint64_t walk_resume(struct cursor *cursor, uint64_t from)
 {
     for (;;) {

@@ -249,8 +249,7 @@ static enum status commit_bytes(
     return OK;
 }
 
-/* Rolls to the next segment, with room for the whole commit: there, every older body is
- * elsewhere. */
+/* Rolls to the next segment, with room for the whole commit and for all bodies that move. */
 static enum status room_roll(struct journal *journal, const struct commit *commit, struct err *err)
 {
     size_t bytes = 0;

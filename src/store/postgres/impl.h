@@ -122,8 +122,7 @@ struct pg_store {
 
     int64_t retry_at_ms; /* on the boot clock: no new connection before this … */
     int64_t backoff_ms;  /* … and the pause after the next failure */
-    const char *cautions[PG_CAUTIONS_MAX + 1]; /* conditions that weaken a promise here; NULL ends
-                                                  the list */
+    const char *cautions[PG_CAUTIONS_MAX + 1]; /* what weakens a promise; NULL ends the list */
     struct err failure;                        /* of the last attempt */
     int64_t retain_ms;                         /* evidence older than this may be removed */
     int64_t expire_at_ms; /* on the boot clock: when to sweep for expired records again … */
@@ -140,8 +139,7 @@ enum status pg_ready(struct pg_store *self, struct err *err) MUST_CHECK;
 /* After a failed exchange: becomes IDLE if the connection is alive, with no transaction open;
  * otherwise CLOSED. */
 void pg_recover(struct pg_store *self);
-/* Makes a new connection now, checks our chain on it, and settles an unsettled commit. Fails as
- * pg_ready does. */
+/* Connects now, checks our chain, and settles an unsettled commit. Fails as pg_ready does. */
 enum status pg_reconnect(struct pg_store *self, struct err *err) MUST_CHECK;
 int64_t pg_boot_ms(const struct pg_store *self);
 

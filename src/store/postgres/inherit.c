@@ -235,8 +235,7 @@ enum status pg_inherit_begin(
         status == OK ? run(self, "LOCK TABLE chains IN SHARE ROW EXCLUSIVE MODE", err) : status;
     status = status == OK ? begin_locked(self, inherit, err) : status;
     status = status == OK ? run(self, "COMMIT", err) : status;
-    /* The commit of finish makes everything before it durable; an earlier crash may lose the
-     * end. */
+    /* The commit of finish makes everything durable; an earlier crash may lose the end. */
     status = status == OK ? run(self, "SET synchronous_commit = off", err) : status;
     if (status != OK) {
         pg_recover(self);

@@ -161,8 +161,8 @@ static enum status connect_failed(const PGconn *conn, struct err *err)
         err, E_UNAVAILABLE, "cannot reach PostgreSQL: %.*s", (int)strcspn(text, "\n"), text);
 }
 
-/* The settings of all our sessions. Plans are made once and do not depend on the size of a table at
- * that time. */
+/* The settings of all our sessions. Plans are made once and do not depend on a table's current
+ * size. */
 static void send_settings(struct pg_link *link, const struct pg_target *target)
 {
     char text[256];
@@ -244,8 +244,7 @@ enum status link_open(struct pg_link *link, const struct pg_target *target, stru
 static void sent(struct pg_link *link, int is_sent)
 {
     if (is_sent == 0 && link->conn != NULL && PQstatus(link->conn) == CONNECTION_OK) {
-        PQfinish(link->conn); /* out of memory in libpq: the statements sent before are
-                                 incomplete */
+        PQfinish(link->conn); /* out of memory in libpq: earlier statements are incomplete */
         link->conn = NULL;
     }
     link->waited = false;

@@ -51,8 +51,7 @@ void link_close(struct pg_link *link);
 /* The connection is open, as far as known here. */
 bool link_alive(const struct pg_link *link);
 
-/* Adds a statement to the pipeline, with link->args, which are cleared. link_next reports a
- * failure. */
+/* Adds a statement to the pipeline, and clears link->args. link_next reports a failure. */
 void link_prepare(struct pg_link *link, const char *name, const char *sql);
 void link_send(struct pg_link *link, const char *name);
 /* Adds a statement that is not prepared and has no arguments. */

@@ -42,8 +42,7 @@ static const char *const app_grants[] = {
     "GRANT SELECT ON %1$s.unchained, %1$s.roles TO %2$s",
 };
 
-/* What a role needs to call the functions in its own transactions: three functions, and no
- * table. */
+/* What a role needs to fence in its own transactions: three functions, and no table. */
 static const char *const functions_grants[] = {
     "GRANT USAGE ON SCHEMA %1$s TO %2$s",
     "GRANT EXECUTE ON FUNCTION %1$s.once_begin, %1$s.once_seal, %1$s.once_release TO %2$s",

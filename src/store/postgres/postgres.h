@@ -31,8 +31,7 @@ enum postgres_grant_kind {
 struct postgres_grant {
     const char *role;
     enum postgres_grant_kind kind;
-    const char *tenant; /* functions: the tenant it acts for; NULL: unchanged, initially
-                           `default` */
+    const char *tenant; /* functions: its tenant; NULL: unchanged, initially `default` */
 };
 
 struct postgres_migration {

@@ -262,8 +262,7 @@ static enum status take_records(struct pg_store *self, struct asking *asking,
             return status;
         }
         ask->row = row;
-        /* S9: an application's own transaction may have changed it after the commit that the mark
-         * is from. */
+        /* S9: an application's own transaction may have changed it after the mark's commit. */
         self->mark_ms = record.updated_ms > self->mark_ms ? record.updated_ms : self->mark_ms;
     }
     self->now = pg_time_now(self);

@@ -259,8 +259,7 @@ static void put_statuses(struct pg_args *args, unsigned reasons)
     args_array_end(args);
 }
 
-/* Appends a cursor as bytes: its key is half a hash, and everything that begins with it was
- * passed. */
+/* Appends a cursor as bytes: its key is half a hash, and all hashes with it were passed. */
 static void put_cursor(struct pg_args *args, const struct store_due_cursor *cursor)
 {
     unsigned char key[DIGEST_BYTES];

@@ -99,8 +99,7 @@ static const struct {
               " FROM records r WHERE holder IS NOT NULL AND kind = ANY ($1::text[]::record_kind[])"
               " AND NOT EXISTS (SELECT FROM chains c WHERE c.incarnation = r.holder"
               " AND c.ended_at IS NULL AND (c.heartbeat_at > $2 OR c.chain_id = $3)) LIMIT $4"},
-    /* The position of an entry: whether the chain is known, its last seq, and the transaction of
-     * the entry. */
+    /* The position of an entry: whether its chain is known, the last seq, the transaction. */
     {PG_PLACE,
         "SELECT c.seq, (SELECT xid FROM commits m WHERE m.chain_id = $1 AND m.seq_last >= $2"
         " AND m.seq_first <= $2 ORDER BY m.seq_last LIMIT 1) FROM chains c WHERE c.chain_id = $1"},

@@ -107,8 +107,7 @@ static enum status check_version(struct pg_store *self, struct err *err)
     return OK;
 }
 
-/* Opens a connection with all statements prepared. The chain is not checked yet, so it is not in
- * use. */
+/* Connects and prepares all statements. The chain is not checked: the link is not in use yet. */
 static enum status open_link(struct pg_store *self, struct err *err)
 {
     ASSERT(self->phase == PG_CLOSED);

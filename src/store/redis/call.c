@@ -255,8 +255,7 @@ enum status call_words(struct redis *self, const char *const *words, size_t coun
     do {
         uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_ANSWER_MS_MAX;
         status = link_ask(&self->link, words, count, deadline_ns, &reply, err);
-        if (status == E_UNAVAILABLE && was_open) { /* the server may have closed it while it was
-                                                      idle */
+        if (status == E_UNAVAILABLE && was_open) { /* perhaps closed while it was idle */
             was_open = false;
             status = call_connect(self, err);
             status = status == OK ? link_ask(&self->link, words, count, deadline_ns, &reply, err)
@@ -283,8 +282,8 @@ enum status call_run(
     status = status == OK ? call_connect(self, err) : status;
     status = status == OK ? call_once(self, script, &reply, &sent, err) : status;
     if (status == E_UNAVAILABLE && was_open && sent) {
-        /* An idle connection may have been closed long ago: its failure says nothing about the
-         * server now. */
+        /* The connection may have been closed while idle: that says nothing about the server
+         * now. */
         status = call_connect(self, err);
         status = status == OK ? call_once(self, script, &reply, &sent, err) : status;
     }

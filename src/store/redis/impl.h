@@ -41,8 +41,7 @@ enum {
     REDIS_CHAINS = 64,    /* likewise */
     REDIS_HOSTS_MAX = 8,  /* in a URL: any one of them finds the cluster or its Sentinels */
     REDIS_NODES_MAX = 32, /* known nodes of a cluster: enough to find one that is alive */
-    REDIS_HOPS_MAX = 4,   /* redirects of one call; more means a slot that moves between two
-                             nodes */
+    REDIS_HOPS_MAX = 4,   /* redirects of one call; more means that the slot is moving */
 };
 
 struct redis_address {
@@ -88,8 +87,7 @@ void redis_tls_release(struct redis_tls *tls);
 
 /* The addresses that a link may connect to. */
 struct redis_nodes {
-    struct redis_address known[REDIS_NODES_MAX]; /* the URL's hosts at first, then the cluster's
-                                                    nodes */
+    struct redis_address known[REDIS_NODES_MAX]; /* the URL's hosts, then the cluster's nodes */
     size_t count;
     struct redis_address best; /* the target of the last redirect; empty: none */
     struct redis_address at;   /* the link's current or last address */
@@ -158,8 +156,7 @@ const char *tls_reason(void);
 /* Follows "MOVED 3999 HOST:PORT" or "ASK …": closes the link, which opens at that address the next
  * time. False: the text is neither of the two. */
 bool nodes_redirect(struct redis_link *link, const char *text);
-/* Asks the connected node for all nodes of the cluster. Without an answer the list stays as it
- * is. */
+/* Asks the connected node for all nodes of the cluster. Without an answer nothing changes. */
 void nodes_learn(struct redis_link *link, uint64_t deadline_ns);
 /* The server's current address, from the Sentinels. */
 enum status nodes_ask_sentinels(struct redis_link *link, uint64_t deadline_ns,
@@ -234,8 +231,7 @@ struct redis {
     int64_t maintained_ms;       /* boot clock of the last housekeeping that found nothing */
     int64_t retained_ms;         /* … and of the last sweep for old evidence that found none */
     int64_t retain_ms;           /* evidence older than this is removed */
-    uint64_t fence;              /* the highest that was used, or drawn for a committed batch
-                                    (P4) */
+    uint64_t fence;              /* the highest used, or drawn for a committed batch (P4) */
     uint64_t fence_drawn;        /* the highest of the prepared batch */
     struct store_head head_now;
     pthread_mutex_t mutex; /* guards head_now */
@@ -246,8 +242,7 @@ struct redis {
     struct buf stamps;       /* struct redis_stamp, sorted: the operations that the batch found */
 
     struct redis_listener listener;
-    char cautions[REDIS_CAUTIONS_MAX][REDIS_CAUTION_BYTES]; /* promises that the server's settings
-                                                               weaken */
+    char cautions[REDIS_CAUTIONS_MAX][REDIS_CAUTION_BYTES]; /* promises weakened by settings */
     size_t cautions_count;
 };
 
@@ -267,8 +262,7 @@ void call_i64(struct redis *self, int64_t value);
 
 /* Connects if necessary; bounded, and not more often than the backoff allows. */
 enum status call_connect(struct redis *self, struct err *err) MUST_CHECK;
-/* Runs the script without retries. *ret_sent: the server may have run it although this call
- * failed. */
+/* Runs the script without retries. *ret_sent: it failed, but the server may have run it. */
 enum status call_once(struct redis *self, const struct redis_script *script, redisReply **ret_reply,
     bool *ret_sent, struct err *err) MUST_CHECK;
 /* For scripts that are safe to repeat: runs again on a new connection if the old one broke. */
@@ -317,8 +311,7 @@ enum status replicas_wait(struct redis *self, struct err *err) MUST_CHECK;
 
 /* ---- inherit.c ---- */
 
-/* Takes the copy for our own chain, so that no other process can continue it, and writes its
- * chains. */
+/* Takes the copy for our chain, so that no other process continues it, and writes its chains. */
 enum status redis_inherit_begin(
     struct redis *self, const struct store_inheritance *inherit, struct err *err) MUST_CHECK;
 extern const struct store_inheriting redis_inheriting;

@@ -70,8 +70,7 @@ static enum status redis_inherited(struct store *store, uint64_t *ret_count, str
     return act_run(self, ret_count, err);
 }
 
-/* A server that does not flush at once makes it durable within a second: no worse than any other
- * commit there. */
+/* A server that does not flush at once does so within a second, as for any other commit. */
 static enum status redis_inherit_end(struct store *store, struct err *err)
 {
     struct redis *self = redis_of(store);

@@ -162,8 +162,7 @@ static enum status sentinel_ask(struct redis_link *link, uint64_t deadline_ns,
     return status;
 }
 
-/* Each address but the last gets a part of the remaining time, so that a silent one does not use up
- * all of it. */
+/* Each address but the last gets a part of the remaining time: a silent one must not use it up. */
 static uint64_t share_ns(uint64_t deadline_ns, bool is_last)
 {
     uint64_t now_ns = clock_nanos();

@@ -241,8 +241,7 @@ static enum status batch_ask(struct redis *self, const struct store_batch *batch
 }
 
 /* Takes the fences that the server drew. A server that is behind the fences we have used has lost
- * data (P4). Fences drawn but not used may be drawn again after a failover: nobody has seen
- * them. */
+ * data (P4). Unused fences may be drawn again after a failover: nobody has seen them. */
 static enum status fences_take(struct redis *self, struct store_batch *batch, uint64_t fences,
     const redisReply *reply, struct err *err)
 {
