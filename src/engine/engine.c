@@ -134,7 +134,7 @@ static bool batch_hand_over(struct engine *engine, struct batch *batch)
     return true;
 }
 
-/* Frees a batch without answering its calls. */
+/* Returns a batch to the free list without answering its calls. */
 static void batch_recycle(struct engine *engine, struct batch *batch)
 {
     pthread_mutex_lock(&engine->lock);

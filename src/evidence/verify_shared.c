@@ -176,7 +176,7 @@ static bool on_chain(void *context, const struct store_chain *told)
             .told = *told, .seq = told->removed_seq, .hash = told->removed_hash};
         chain_key(chain);
         if (told->removed_seq > 0) {
-            redecide_gap(&shared->redecide, 0); /* its decisions are not known */
+            redecide_gap(&shared->redecide, 0); /* the removed decisions are not known */
         }
     }
     chain->told = *told;

@@ -288,7 +288,7 @@ enum status journal_chains(
 extern const struct store_inheriting journal_inheriting;
 
 /* journal.c */
-/* How many records of these kinds there are, and how long the oldest has been unknown. */
+/* How many records of these kinds there are, and since when the oldest has been unknown. */
 struct store_counts counts_of(const struct journal *journal, unsigned kinds);
 
 /* prepare.c */
