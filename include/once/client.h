@@ -120,7 +120,7 @@ struct once_response {
  * create the first client before starting threads. */
 ONCE_API int once_client_new(const struct once_client_options *options,
     struct once_client **ret_client, struct once_error *error);
-/* Free every response before. client may be NULL. */
+/* Free every response first. client may be NULL. */
 ONCE_API void once_client_free(struct once_client *client);
 
 /* Generates a key, a UUIDv4. Store it before the call: after a crash, a call with the same key
@@ -131,8 +131,8 @@ ONCE_API int once_client_key(
 /*
  * Sends, and retries while that is safe, useful and within the deadline. Retried: no connection; no
  * answer, or a broken one; 408, 429 and 5xx; an operation in progress or unknown, which may be
- * settled meanwhile. Not retried: every other answer, such as a conflict; a replayed 5xx, which is
- * final; an invalid certificate. Retry-After is a lower bound of the pause.
+ * settled by the time of the retry. Not retried: every other answer, such as a conflict; a replayed
+ * 5xx, which is final; an invalid certificate. Retry-After is a lower bound of the pause.
  *
  * ONCE_OK: there is an answer, whatever its status. ONCE_E_UNAVAILABLE: no attempt reached the
  * server, and nothing happened. ONCE_E_UNKNOWN: there is no answer, and it may have happened; the

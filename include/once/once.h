@@ -167,7 +167,7 @@ struct once_hold {
     const char *reason; /* release, unknown */
     int64_t lease_ms;   /* renew; 30 s */
     const char *request_id;
-    const char *actor; /* for evidence: who says so, if it is not the holder itself */
+    const char *actor; /* for evidence: who reports it, if not the holder */
 };
 
 struct once_resolve {
@@ -226,7 +226,7 @@ struct once_answer {
     int64_t retry_after_ms;                 /* with ONCE_IN_PROGRESS: when to ask again */
     const struct once_operation *operation; /* the record now; NULL if conflict or not found */
     const char *diff;   /* with a conflict of JSON payloads: RFC 6902, from the first to this one */
-    int diff_truncated; /* diff would exceed 16 KiB: operations are left out */
+    int diff_truncated; /* diff would exceed 16 KiB: some operations are left out */
 };
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -234,8 +234,8 @@ struct once_answer {
 /* Opens or creates a store. options may be NULL. */
 ONCE_API int once_open(
     const struct once_options *options, struct once **ret_once, struct once_error *error);
-/* Finishes submitted calls, flushes and closes. once may be NULL. The handle is gone whatever the
- * result, so free every answer before. */
+/* Finishes submitted calls, flushes and closes. once may be NULL. The handle is invalid afterwards,
+ * whatever the result, so free every answer first. */
 ONCE_API int once_close(struct once *once, struct once_error *error);
 
 /* ---- one operation ------------------------------------------------------------------------- */
@@ -277,9 +277,9 @@ ONCE_API int once_wait(struct once *once, const char *operation_id, int64_t time
     struct once_operation **ret_operation, struct once_error *error);
 ONCE_API void once_operation_free(struct once *once, struct once_operation *operation);
 
-/* The operation document: what GET /v1/operations/{operation_id} answers of it, byte for byte.
- * has_bodies: with outcome and request, for what came from the three functions above; 0: without,
- * as a list shows it. Free with once_document_free. */
+/* The operation document: the JSON that GET /v1/operations/{operation_id} returns, byte for byte.
+ * has_bodies: include outcome and request, for an operation from one of the three functions above;
+ * 0: leave them out, as in a list. Free with once_document_free. */
 ONCE_API int once_document(struct once *once, const struct once_operation *operation,
     int has_bodies, struct once_bytes *ret_json, struct once_error *error);
 ONCE_API void once_document_free(struct once *once, struct once_bytes json);
@@ -310,8 +310,8 @@ struct once_entry {
 /* Called for each evidence entry of the handle's tenant, in order. Return 0 to continue. The entry
  * is valid during the call, which may use the handle. */
 typedef int (*once_entry_visit)(void *context, const struct once_entry *entry);
-/* operation_id: of an operation, or of a command, effect or delivery of a server ("cmd_", "eff_",
- * "dlv_"); NULL: all. after: the cursor of an entry of this store; NULL: from the first one.
+/* operation_id: of an operation, or of a server's command, effect or delivery ("cmd_", "eff_",
+ * "dlv_"); NULL: all. after: the cursor of an entry of this store; NULL: start at the first entry.
  * ONCE_E_INVALID: it is not a cursor, or it belongs to a different store. */
 ONCE_API int once_evidence(struct once *once, const char *operation_id, const char *after,
     once_entry_visit visit, void *context, struct once_error *error);

@@ -6,9 +6,9 @@
 #include "base/check.h"
 #include "core/source.h"
 
-/* All of these fill in a decision where it is to stay, because a record is half a kilobyte and
- * handing it on by value copied it four times. First comes the record as it was (keep), then what
- * changes, then how the decision is called (leave, touch, put, repeat). */
+/* All of these fill in a decision in place, because a record is half a kilobyte and passing it by
+ * value copied it four times. First comes the record as it was (keep), then the changes, then the
+ * name of the decision (leave, touch, put, repeat). */
 
 /* The record as it was found, to start from. */
 static struct record *keep(struct decision *decision, const struct record *found)
@@ -46,13 +46,12 @@ static void touch(struct decision *decision, enum decision_kind kind, const char
     }
 }
 
-/* A decision that makes the record what decision->next is by now. The only way a record ever
- * changes. */
+/* A decision that replaces the record by decision->next. No other function changes a record. */
 static void put(struct decision *decision, enum decision_kind kind, const char *rule,
     struct decide_moment moment)
 {
     ASSERT(rule != NULL);                         /* P10: evidence names it */
-    ASSERT(decision->next.kind != RECORD_SOURCE); /* R7: it is remembered, never decided */
+    ASSERT(decision->next.kind != RECORD_SOURCE); /* R7: a source is never decided on */
     decision->kind = kind;
     decision->change = CHANGE_PUT;
     decision->repeated = false;
@@ -75,8 +74,8 @@ static bool lease_over(const struct record *record, int64_t now_ms)
     return record->status == RECORD_IN_PROGRESS && now_ms >= record->lease_expires_ms;
 }
 
-/* The one place where a status changes. What belongs to a status goes with it: the caller sets what
- * the new one has. */
+/* The only place where a status changes. Members that belong to the old status are cleared; the
+ * caller sets those of the new one. */
 static void become(struct record *record, enum record_status status)
 {
     ASSERT(kind_may_become(record->kind, record->status, status));
@@ -87,7 +86,7 @@ static void become(struct record *record, enum record_status status)
     record->holder = 0;
 }
 
-/* When the request wants somebody to act. */
+/* The due time that the request sets. */
 static int64_t due_of(const struct request *request, struct decide_moment moment)
 {
     ASSERT(request->delay_ms >= 0);
@@ -95,7 +94,7 @@ static int64_t due_of(const struct request *request, struct decide_moment moment
     return due_ms < request->not_before_ms ? request->not_before_ms : due_ms;
 }
 
-/* The same where there may be no due. */
+/* The same, but 0 if the request sets none. */
 static int64_t due_if_asked(const struct request *request, struct decide_moment moment)
 {
     bool asked = request->delay_ms > 0 || request->not_before_ms > 0;
@@ -126,7 +125,7 @@ static void become_waiting(
     record->reason = request->reason;
 }
 
-/* What an earlier attempt left goes, so that nothing of it can be replayed. */
+/* Clears what an earlier attempt left, so that none of it can be replayed. */
 static void forget_outcome(struct record *record)
 {
     record->sealed_ms = 0;
@@ -136,8 +135,7 @@ static void forget_outcome(struct record *record)
     ASSERT(!record_sealed(record)); /* R5 */
 }
 
-/* B9, C4, E7: something newer of the same source has taken effect, so this must not any more
- * (OPS-7). */
+/* B9, C4, E7: a newer version of the same source has taken effect, so this one must not (OPS-7). */
 static bool outdated(const struct source *source, struct decide_moment moment)
 {
     return source_ordered(source) && moment.version_sealed.len > 0 &&
@@ -150,16 +148,16 @@ static bool same_fingerprint(const struct record *found, const struct request *r
            digest_equal(&found->fingerprint, &request->fingerprint);
 }
 
-/* The policy lets what ended like this be tried again. */
+/* The policy allows a new attempt after this status. */
 static bool may_try_again(const struct record *found, const struct policy *policy)
 {
     return (found->status == RECORD_FAILED && policy->retry_failed) ||
            (found->status == RECORD_REJECTED && policy->retry_rejected);
 }
 
-/* ---- what grants, and what is to be granted later ------------------------------------------ */
+/* ---- grants, now or later ------------------------------------------------------------------ */
 
-/* Give the right to execute. The fence is new every time (P4). */
+/* Gives the right to execute. The fence is new every time (P4). */
 static void grant(struct decision *decision, enum decision_kind kind, const char *rule,
     const struct request *request, struct decide_moment moment)
 {
@@ -178,12 +176,12 @@ static void grant(struct decision *decision, enum decision_kind kind, const char
     put(decision, kind, rule, moment);
 }
 
-/* What a begin or an enqueue says about the attempt that it asks for. */
+/* Copies what a begin or an enqueue says about its attempt. */
 static void ask(struct record *record, const struct request *request)
 {
     ASSERT(request->policy.window_ms > 0);
     record->window_ms = request->policy.window_ms;
-    /* What is about to take effect is this version: its seal is what will be remembered. */
+    /* This version is about to take effect: its seal will be remembered. */
     if (source_ordered(&request->source)) {
         record->source = request->source;
     }
@@ -195,7 +193,7 @@ static void ask(struct record *record, const struct request *request)
     }
 }
 
-/* A new operation in decision->next; expired is what was found of the key, NULL for nothing. */
+/* Makes a new operation in decision->next; expired is the key's old record or NULL. */
 static void make(struct decision *decision, const struct record *expired,
     const struct request *request, struct decide_moment moment)
 {
@@ -203,7 +201,7 @@ static void make(struct decision *decision, const struct record *expired,
     decision->next = (struct record){
         .key = request->key,
         .kind = request_record_kind(request),
-        /* The version goes on from the expired record, so that a compare-and-set against it sees
+        /* The version continues from the expired record, so that a compare-and-set against it sees
          * the change. */
         .version = expired == NULL ? 0 : expired->version,
         .operation_id = op_id_make(moment.now_ms, &request->key.hash, moment.fence_next),
@@ -243,7 +241,7 @@ static void grant_new(struct decision *decision, const struct record *expired,
     grant(decision, DECISION_FIRST_SEEN, "B1", request, moment);
 }
 
-/* A duplicate of what nobody knows the outcome of, or of what nobody knows from now on. */
+/* A duplicate of an operation that is unknown, or becomes unknown now. */
 static void hold_unknown(struct decision *decision, const char *rule, const struct record *found,
     struct decide_moment moment)
 {
@@ -325,7 +323,7 @@ static void begin(struct decision *decision, const struct record *found,
     begin_found(decision, found, request, moment);
 }
 
-/* decision->next is to be claimed, or woken first. */
+/* decision->next will be claimed, or woken first. */
 static void queue(struct decision *decision, const char *rule, const struct request *request,
     struct decide_moment moment)
 {
@@ -363,7 +361,7 @@ static void enqueue_again(struct decision *decision, const struct record *found,
     }
     struct record *next = keep(decision, found);
     ask(next, request);
-    /* What is to be sent may have been erased when the record was settled. */
+    /* The request body may have been erased when the record was settled. */
     next->request = request->request;
     queue(decision, "E6", request, moment);
 }
@@ -456,7 +454,7 @@ static void renew(struct record *record, const struct request *request, struct d
     record->reason = SLICE_EMPTY;
 }
 
-/* There is no attempt left, or none could begin in time. */
+/* No attempt is left, or none could begin in time. */
 static bool used_up(const struct record *record, const struct policy *policy, int64_t next_ms)
 {
     return (policy->attempts_max > 0 && record->attempt >= policy->attempts_max) ||
@@ -546,7 +544,7 @@ static void holder_acts(struct decision *decision, const struct record *found,
     ASSERT(!"a holder's call");
 }
 
-/* The request is the one by which its holder brought the record to where it is. */
+/* The holder's earlier request of this kind gave the record its status. */
 static bool led_here(enum request_kind request, enum record_status status)
 {
     return (request == REQUEST_RETRY && (status == RECORD_PENDING || status == RECORD_DEAD)) ||
@@ -586,7 +584,7 @@ static void holder(struct decision *decision, const struct record *found,
 
 /* ---- the operator, the reconciler, the janitor --------------------------------------------- */
 
-/* Settled already: the same again is repeated, anything else comes too late. */
+/* Already settled: the same resolution is repeated, any other is too late. */
 static void resolve_again(
     struct decision *decision, const char *rule, const struct record *found, bool same)
 {
@@ -597,7 +595,7 @@ static void resolve_again(
     }
 }
 
-/* Whoever looked it up knows about the attempt of that fence, and about no later one (P4). */
+/* The caller knows about the attempt of that fence, not about a later one (P4). */
 static bool other_attempt(const struct record *found, const struct request *request)
 {
     return request->fence != 0 && request->fence != found->fence;
@@ -619,7 +617,7 @@ static void resolve_unknown(struct decision *decision, const struct record *foun
     put(decision, DECISION_RESOLVED, "N5", moment);
 }
 
-/* It was sealed, and is not known to have been compensated: what was sealed stays (P3). */
+/* It was sealed, and its compensation is unknown: the sealed outcome stays (P3). */
 static void resolve_compensation(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
@@ -694,8 +692,8 @@ static void holder_is_gone(struct decision *decision, const struct record *found
     const struct request *request, struct decide_moment moment)
 {
     ASSERT(request->holder != 0);
-    /* What a caller outside holds has no holder, and only its lease says when it is over (R9). On a
-     * shared store the grant that was meant may be over, and a living process hold the next. */
+    /* A grant of an outside caller has no holder, and only its lease ends it (R9). On a shared
+     * store the grant that was meant may be over, and a living process may hold the next one. */
     if (found->holder == 0 || found->holder == request->holder || other_attempt(found, request)) {
         leave(decision, DECISION_NOTHING, "J5", found);
         return;
@@ -719,7 +717,7 @@ static void postpone(struct decision *decision, const struct record *found,
     }
 }
 
-/* ---- what waits, and what a person wants otherwise ----------------------------------------- */
+/* ---- waking, cancelling, retrying, compensating -------------------------------------------- */
 
 static void wake(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
@@ -818,7 +816,7 @@ static void compensation_settle(struct decision *decision, const struct record *
 
 /* ---- dispatch ------------------------------------------------------------------------------ */
 
-/* There is no operation of that name: to the janitor that means nothing to do. */
+/* There is no such operation: for the janitor, nothing to do. */
 static void absent(struct decision *decision, const struct request *request)
 {
     static const char *const rules[REQUEST_KIND_END] = {
@@ -850,7 +848,7 @@ static void by_id(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
     ASSERT(op_id_equal(&found->operation_id, &request->operation_id));
-    ASSERT(!record_window_over(found, moment.now_ms)); /* P8: it is as absent */
+    ASSERT(!record_window_over(found, moment.now_ms)); /* P8: that is the same as absent */
     switch (request->kind) {
     case REQUEST_SEAL:
     case REQUEST_RELEASE:
@@ -877,8 +875,8 @@ static void by_id(struct decision *decision, const struct record *found,
     }
 }
 
-/* A1: what is asked for is not in the life of the record's kind. The status of a seal is the
- * caller's word for how it ended, and request_check knows which there are. */
+/* A1: the kind does not take the request, or does not have the status asked for. The status of a
+ * seal is the caller's choice, which request_check has checked. */
 static bool applies(const struct record *found, const struct request *request)
 {
     bool names_status = request->kind == REQUEST_RESOLVE || request->kind == REQUEST_WAKE;
@@ -886,7 +884,7 @@ static bool applies(const struct record *found, const struct request *request)
            (!names_status || kind_has_status(found->kind, request->status));
 }
 
-/* What holds of every decision, whatever rule made it. */
+/* Invariants of every decision, whatever rule made it. */
 static void decision_check(
     const struct record *found, const struct decision *decision, struct decide_moment moment)
 {

@@ -1,17 +1,17 @@
 /*
- * decide: what Once says to one arrival. The whole product rests on this function.
+ * decide: what Once answers to one arrival. The whole product rests on this function.
  *
  * Promises:  pure: no clock, no I/O, no allocation, no globals. The same arguments give the same
  *            decision on every machine, which is what `once verify --redecide` relies on.
  *            It cannot fail: a conflict, a duplicate, a stale fence are decisions, not errors.
  *
- * A request goes down its list and stops at the first row that holds (DESIGN section 4). Rules are
- * named in evidence: a name is never used for anything else.
+ * A request goes down its list and stops at the first row that holds (DESIGN section 4). Evidence
+ * names the rule, so a rule's name is never reused for a different rule.
  *
  * begin:
  *
  *   B1    nothing, or window over             first_seen: a new operation, attempt 1
- *   B2    another fingerprint                 conflict_rejected, the record untouched (P7)
+ *   B2    a different fingerprint             conflict_rejected, the record untouched (P7)
  *   B3    in_progress, lease alive            in_progress
  *   B4    unknown, or in_progress and lease   takeover: first_seen, attempt + 1, a new fence
  *   B5      over (then it becomes unknown)    hold, reconcile: held_unknown
@@ -28,7 +28,7 @@
  *   B11   compensating, or unknown whether    duplicate_replayed (P3); before B4
  *           it was compensated
  *
- * enqueue (what was enqueued is claimed later, which is the grant):
+ * enqueue (the record is claimed later, which is the grant):
  *
  *   E1    nothing, or window over             enqueued: a new operation, pending or waiting
  *   E2    a different fingerprint             conflict_rejected, the record untouched (P7)
@@ -54,9 +54,9 @@
  *
  * The holder's calls (seal, release, unknown, renew, retry, give_up, wait):
  *
- *   H1    nothing, another operation, or      not_found
- *           window over
- *   H2    another fence                       stale_fence, nothing changes (P4)
+ *   H1    nothing, a different operation,     not_found
+ *           or window over
+ *   H2    a different fence                   stale_fence, nothing changes (P4)
  *   H3    sealed already                      the same seal: sealed again, same answer (P3);
  *                                             anything else: already_sealed
  *   H4    released already                    release: released again; anything else: stale_fence,
@@ -82,7 +82,7 @@
  *   N4    in_progress, lease alive            still_running, nothing changes
  *   N5    unknown, or lease over              resolved
  *   N6    it names a fence (of the attempt    stale_fence, nothing changes (P4); before N2
- *           meant), and it is another's
+ *           meant), and it is a different one
  *   N7    pending, waiting, dead              pending and asked for: resolved again; else
  *                                             wrong_status
  *   N8    unknown whether it was compensated  executed, failed: that again, with its outcome; else
@@ -108,7 +108,7 @@
  *               K6 compensating: unknown. K7 it is so already: done again. K8 else: wrong_status.
  *
  *   A1    the record's kind does not take the request, or does not have the status asked for
- *         (core/kind.h): wrong_status; after H1 and its like, before everything else.
+ *         (core/kind.h): wrong_status; after H1 and rules like it, before all others.
  */
 #ifndef ONCE_CORE_DECIDE_H
 #define ONCE_CORE_DECIDE_H
@@ -116,13 +116,13 @@
 #include "core/request.h"
 
 enum decision_kind {
-    /* To a begin. */
+    /* Answers to a begin. */
     DECISION_FIRST_SEEN,
     DECISION_DUPLICATE_REPLAYED,
     DECISION_IN_PROGRESS,
     DECISION_CONFLICT_REJECTED,
     DECISION_HELD_UNKNOWN,
-    /* To the others. */
+    /* Answers to the other requests. */
     DECISION_SEALED,
     DECISION_RELEASED,
     DECISION_UNKNOWN,
@@ -132,13 +132,13 @@ enum decision_kind {
     DECISION_STALE_FENCE,
     DECISION_ALREADY_SEALED,
     DECISION_STILL_RUNNING,
-    /* To a begin again: these numbers are public. */
+    /* To a begin again. It is here because the numbers are public. */
     DECISION_STALE_VERSION,
     DECISION_NOTHING, /* the janitor was late: there is nothing to do */
-    /* To work that Once performs itself. */
+    /* Answers about work that Once performs itself. */
     DECISION_ENQUEUED,
-    DECISION_CLAIMED, /* a grant, as first_seen is: these two and no others */
-    DECISION_DONE,    /* what was asked for; the request and the record say what */
+    DECISION_CLAIMED, /* a grant; only this and first_seen are */
+    DECISION_DONE,    /* the request was carried out; it and the record say what changed */
     DECISION_NOT_DUE,
     DECISION_TOO_LATE,
     DECISION_WRONG_STATUS,
@@ -153,31 +153,31 @@ enum decision_change {
 struct decision {
     enum decision_kind kind;
     enum decision_change change;
-    bool repeated;      /* the same holder's call again: the same answer, nothing changes */
+    bool repeated;      /* a repeated call of the holder: the same answer, nothing changes */
     const char *rule;   /* "B1" … "X4", for `once why` */
-    struct record next; /* the record from now on; all zero when there is none. Slices are shared
-                           with the arguments. */
+    struct record next; /* the record after the decision; all zero if there is none. Slices are
+                           shared with the arguments */
 };
 
-/* What decide is given besides the request. */
+/* The input of decide besides the request and the record. */
 struct decide_moment {
     int64_t now_ms;      /* the engine's time */
-    uint64_t fence_next; /* what a grant would get; greater than every fence ever granted (P4) */
-    /* Begin, enqueue, claim, and only when the source is ordered: the last sealed version of it,
-     * empty for none. With a seal it is told in evidence what it is from then on; decide does not
-     * look at it. */
+    uint64_t fence_next; /* the fence a grant would get; greater than every earlier one (P4) */
+    /* Begin, enqueue and claim with an ordered source: the source's last sealed version, empty if
+     * there is none. With a seal: the version after it, for evidence only; decide does not read
+     * it. */
     struct slice version_sealed;
 };
 
-/* found is NULL when there is no record. It must be the record that the request names. */
+/* found is the record that the request names; NULL if it is absent. */
 struct decision decide(
     const struct record *found, const struct request *request, struct decide_moment moment);
-/* The same where the decision is to stay: half a kilobyte is not copied. Every member is set. found
- * must not be inside of it. */
+/* The same, written in place, which saves copying half a kilobyte. Every member is set. found must
+ * not point into it. */
 void decide_into(const struct record *found, const struct request *request,
     struct decide_moment moment, struct decision *ret_decision);
 
-/* The decision used it up: as the fence of a grant, or in the id of what was enqueued. */
+/* The decision used up moment.fence_next, for a grant or for the id of an enqueued record. */
 bool decision_took_fence(const struct decision *decision);
 
 /* "first_seen", "duplicate_replayed", … as the API spells them. */

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-/* The JSON string that begins at a place, with its quotes; empty when there is none. */
+/* The JSON string that begins at a place, with its quotes; empty if there is none. */
 static struct slice string_at(struct slice text, size_t at)
 {
     for (size_t i = at + 1; at < text.len && text.data[at] == '"' && i < text.len; i++) {
@@ -16,7 +16,7 @@ static struct slice string_at(struct slice text, size_t at)
     return SLICE_EMPTY;
 }
 
-/* The value of the member that begins at *at, if it has this name; *at is then behind it. */
+/* The value of the member that begins at *at, if it has this name; *at is then after it. */
 static struct slice take(struct slice detail, const char *name, size_t *at)
 {
     struct slice start = slice_str(name);

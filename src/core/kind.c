@@ -8,11 +8,11 @@
 #define STATUS(name)  (1u << RECORD_##name)
 #define REQUEST(name) (1u << REQUEST_##name)
 
-/* What every life has: grants, how they end, and what nobody knows. */
+/* Requests of every kind: grants, their ends, and unknown outcomes. */
 #define REQUESTS_OF_ALL                                                                            \
     (REQUEST(SEAL) | REQUEST(UNKNOWN) | REQUEST(RENEW) | REQUEST(RESOLVE) | REQUEST(LEASE_OVER) |  \
         REQUEST(HOLDER_GONE) | REQUEST(POSTPONE))
-/* What work that Once performs itself has besides. */
+/* Additional requests for work that Once performs itself. */
 #define REQUESTS_OF_WORK                                                                           \
     (REQUESTS_OF_ALL | REQUEST(ENQUEUE) | REQUEST(CLAIM) | REQUEST(RETRY) | REQUEST(GIVE_UP) |     \
         REQUEST(CANCEL) | REQUEST(TAKE_UP))
@@ -20,8 +20,8 @@
 struct kind {
     const char *name;
     const char *id_prefix; /* NULL: its records have no id of their own */
-    unsigned requests;     /* 1 << enum request_kind of those that can be made of it */
-    unsigned compensable;  /* 1 << enum record_status of those that can be undone */
+    unsigned requests;     /* 1 << enum request_kind of the requests it takes */
+    unsigned compensable;  /* 1 << enum record_status of the statuses that can be undone */
     const char *words[RECORD_STATUS_END]; /* by status; NULL: the kind does not have it */
 };
 
@@ -83,7 +83,7 @@ static const struct kind kinds[] = {
                     [RECORD_FAILED] = "failed",
                     [RECORD_REJECTED] = "failed",
                     [RECORD_DEAD] = "dead_letter",
-                    [RECORD_COMPENSATING] = "acknowledged", /* CCO-4 has no word for "not yet" */
+                    [RECORD_COMPENSATING] = "acknowledged", /* CCO-4 has no word for this */
                     [RECORD_COMPENSATED] = "compensated",
                 },
         },
@@ -108,9 +108,9 @@ static const struct kind kinds[] = {
 
 enum { KIND_END = sizeof kinds / sizeof *kinds };
 
-/* The arrows of the life, by where they start; 0 is absent. That in_progress leads to in_progress
- * is a renewal, or a takeover after the lease; that pending leads to pending is a person in a
- * hurry. */
+/* The arrows of the state diagram, by their start; 0 is absent. in_progress to in_progress is a
+ * renewal, or a takeover after the lease; pending to pending is a person who asks for an earlier
+ * attempt. */
 static const unsigned arrows[RECORD_STATUS_END] = {
     [0] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(WAITING),
     [RECORD_PENDING] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(DEAD) | STATUS(REJECTED),
@@ -119,7 +119,7 @@ static const unsigned arrows[RECORD_STATUS_END] = {
     [RECORD_IN_PROGRESS] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(WAITING) | STATUS(DEAD) |
                            STATUS(UNKNOWN) | STATUS(RELEASED) | STATUS(EXECUTED) | STATUS(FAILED) |
                            STATUS(REJECTED),
-    /* The holder may still say how it ended, so unknown leads wherever in_progress does. */
+    /* The holder may still report how it ended, so unknown leads wherever in_progress does. */
     [RECORD_UNKNOWN] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(WAITING) | STATUS(DEAD) |
                        STATUS(RELEASED) | STATUS(EXECUTED) | STATUS(FAILED) | STATUS(REJECTED) |
                        STATUS(COMPENSATED),

@@ -1,5 +1,5 @@
 /*
- * kind: what kinds of record there are, and what each may be, become and be asked.
+ * kind: the kinds of record, and for each its statuses, transitions and requests.
  *
  *   kind       made by                              id      starts as
  *   operation  fences, gateway, `once run`          op_     in_progress
@@ -8,8 +8,8 @@
  *   delivery   one inbound event                    dlv_    in_progress, pending or waiting
  *   source     a seal that named its source         (none)  executed
  *
- * All but the last live one life (DESIGN section 4). Each arrow is drawn once, in kind_may_become;
- * decide() performs them and nothing else does:
+ * All but the last share one life cycle (DESIGN section 4). kind_may_become has each arrow once,
+ * and only decide() performs them:
  *
  *   (absent) --begin--> in_progress --seal--> executed | failed | rejected
  *   (absent) --enqueue--> pending | waiting
@@ -30,7 +30,7 @@
 
 #include "core/record.h"
 
-/* Values are in evidence by name only. */
+/* Evidence has the names, not the values. */
 enum request_kind {
     REQUEST_BEGIN,
     REQUEST_SEAL,
@@ -41,15 +41,15 @@ enum request_kind {
     REQUEST_LEASE_OVER,          /* the janitor's */
     REQUEST_HOLDER_GONE,         /* the janitor's: the process that held the grant has ended */
     REQUEST_ENQUEUE,             /* work that Once performs itself, now or later */
-    REQUEST_CLAIM,               /* take up what is due */
-    REQUEST_RETRY,               /* the holder's: nothing was done, try again later */
+    REQUEST_CLAIM,               /* start work that is due */
+    REQUEST_RETRY,               /* the holder's: nothing was done; try again later */
     REQUEST_GIVE_UP,             /* attempts or deadline are used up */
-    REQUEST_WAIT,                /* the holder's: something else has to happen first */
-    REQUEST_WAKE,                /* it happened */
-    REQUEST_CANCEL,              /* it is not to be done at all */
-    REQUEST_TAKE_UP,             /* a person's: try what was given up again, or try sooner */
-    REQUEST_POSTPONE,            /* the reconciler's: the provider did not say; ask again later */
-    REQUEST_COMPENSATE,          /* begin to undo what was done */
+    REQUEST_WAIT,                /* the holder's: something else must happen first */
+    REQUEST_WAKE,                /* it has happened */
+    REQUEST_CANCEL,              /* it must not be done at all */
+    REQUEST_TAKE_UP,             /* a person's: retry work that was given up, or retry sooner */
+    REQUEST_POSTPONE,            /* the reconciler's: no answer from the provider; ask later */
+    REQUEST_COMPENSATE,          /* start to undo it */
     REQUEST_COMPENSATION_SETTLE, /* it was undone, or nobody knows */
 };
 
@@ -58,30 +58,30 @@ enum {
     KIND_ID_TEXT_BYTES = 41, /* a prefix of at most 4, 36 characters of UUID, terminator */
 };
 
-/* "operation", "command", …; "unnamed" for what is not a kind. */
+/* "operation", "command", …; "unnamed" if it is not a kind. */
 const char *kind_name(enum record_kind kind);
 /* It is a kind. */
 bool kind_known(enum record_kind kind);
-/* Its records have an id of their own. A source's carry that of the operation they came from. */
+/* Its records have an id of their own. A source's record has the id of its operation. */
 bool kind_has_id(enum record_kind kind);
 /* Records of the kind can have this status. */
 bool kind_has_status(enum record_kind kind, enum record_status status);
-/* What the outside calls it (DESIGN section 4), NULL when the kind does not have the status. A
- * command that waits before its first attempt awaits a confirmation, later its effects; one that is
- * pending is "received": whether it was confirmed is in its detail. */
+/* The public name of the status (DESIGN section 4); NULL if the kind does not have the status. A
+ * waiting command awaits a confirmation before its first attempt, and its effects later. A pending
+ * command is "received"; its detail says whether it was confirmed. */
 const char *kind_word(enum record_kind kind, enum record_status status, uint32_t attempt);
-/* An effect that nobody knows the outcome of is still "dispatched": this is what tells it apart. */
+/* An unknown effect is publicly still "dispatched"; this function distinguishes it. */
 bool kind_uncertain(enum record_kind kind, enum record_status status);
 /* The request can be made of records of the kind. */
 bool kind_takes(enum record_kind kind, enum request_kind request);
-/* The life above has this arrow and the kind has both statuses. from is 0 for absent. */
+/* The diagram above has this arrow and the kind has both statuses. from is 0 for absent. */
 bool kind_may_become(enum record_kind kind, enum record_status from, enum record_status to);
-/* What has this status can be compensated: a failed effect left nothing to undo. */
+/* A record with this status can be compensated. A failed effect cannot: it left nothing to undo. */
 bool kind_may_compensate(enum record_kind kind, enum record_status status);
 
 /* The id as text: "op_", "cmd_", "eff_" or "dlv_" and the UUID. Returns its argument. */
 char *kind_id_put(char ret_text[KIND_ID_TEXT_BYTES], enum record_kind kind, const struct op_id *id);
-/* The prefix says the kind. */
+/* The kind follows from the prefix. */
 bool kind_id_read(struct slice text, enum record_kind *ret_kind, struct op_id *ret_id);
 
 /* "begin", "seal", … as evidence spells them. */

@@ -11,7 +11,7 @@
 /* First byte of the stored form. Format 1 ends before the door. */
 enum { RECORD_FORMAT_1 = 1, RECORD_FORMAT = 2 };
 
-/* What a record of format 2 has besides, in the byte after the door. */
+/* Which optional members a record of format 2 has: flags in the byte after the door. */
 enum {
     HAS_HOLDER = 1 << 0,
     HAS_PARENT = 1 << 1,
@@ -47,7 +47,7 @@ enum status record_key_seal_as(struct record_key *key, enum record_kind kind, st
     /* Each part after its length: "ab" + "c" is not "a" + "bc" (P9, OPS-1). */
     char framed[1 + 4 * (2 + 255)];
     size_t at = 0;
-    /* An operation's starts with the upper byte of a small length, which is 0 and no kind. */
+    /* An operation's bytes start with the upper byte of a small length: 0, which is no kind. */
     if (kind != RECORD_OPERATION) {
         framed[at++] = (char)kind;
     }
@@ -59,7 +59,7 @@ enum status record_key_seal_as(struct record_key *key, enum record_kind kind, st
             return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s_bytes_max (%zu)",
                 parts[i].name, parts[i].value.len, parts[i].name, parts[i].bytes_max);
         }
-        /* Evidence is JSON: a name that is not text could not be written truthfully there. */
+        /* Evidence is JSON: a name that is not text could not be written there unchanged. */
         if (name_check_utf8(parts[i].name, parts[i].value, err) != OK) {
             return E_INVALID;
         }
@@ -232,8 +232,8 @@ bool record_window_over(const struct record *record, int64_t now_ms)
     return record_status_expires(record->status) && now_ms >= record->window_expires_ms; /* P8 */
 }
 
-/* Its door may ask what became of it, and decides from its configuration, which may change, whether
- * it does: so it is due for as long as it is unknown. Format 1 does not name the door. */
+/* Its door may ask the provider. Whether it does depends on its configuration, which may change: so
+ * the record is due for as long as it is unknown. Format 1 does not name the door. */
 static bool may_be_asked(const struct record *record)
 {
     return record->kind == RECORD_OPERATION &&
@@ -295,7 +295,7 @@ static bool before_grant(enum record_status status)
            status == RECORD_REJECTED;
 }
 
-/* R1 to R5: grants, times and outcome are those of the status. */
+/* R1 to R5: grants, times and outcome fit the status. */
 static const char *life_fault(const struct record *record)
 {
     enum record_status status = record->status;
@@ -309,7 +309,7 @@ static const char *life_fault(const struct record *record)
         return "only what is in progress has a lease"; /* R2, R3, R4 */
     }
     if ((record->window_expires_ms != 0) != record_status_expires(status)) {
-        return "what is released or settled has a window, all else has not"; /* R2, R3, R4 */
+        return "a released or settled record has a window, no other has"; /* R2, R3, R4 */
     }
     bool sealed = record_status_sealed(status) || status == RECORD_COMPENSATING;
     if (record_sealed(record) != sealed && !(record_sealed(record) && status == RECORD_UNKNOWN)) {
@@ -375,7 +375,7 @@ const char *record_flaw(const struct record *record)
         return "the status is not one that the kind has"; /* R8 */
     }
     if (record->kind == RECORD_SOURCE && !source_holds(record)) {
-        return "it is not what is remembered of a source"; /* R7 */
+        return "it is not the record of a source"; /* R7 */
     }
     const char *fault = life_fault(record);
     fault = fault == NULL ? due_fault(record) : fault;
@@ -392,7 +392,7 @@ void record_check(const struct record *record)
 
 /* ---- the stored form ----------------------------------------------------------------------- */
 
-/* Each writes at a place where record_bytes_max has made sure of the room, and returns the end. */
+/* Each function writes where record_bytes_max has made room, and returns the end. */
 
 static char *put_bytes(char *at, const void *bytes, size_t size)
 {
@@ -463,7 +463,7 @@ static char *put_names(char *at, const struct record *record)
     return put_slice(at, record->reason);
 }
 
-/* What most records have nothing of: two bytes when they have not. */
+/* Members that most records do not have: two bytes if all are absent. */
 static char *put_life(char *at, const struct record *record)
 {
     bool parent = !op_id_absent(&record->parent);
@@ -483,7 +483,7 @@ static char *put_life(char *at, const struct record *record)
     return record->detail.len > 0 ? put_slice(at, record->detail) : at;
 }
 
-/* Bytes of all that a record points to. */
+/* Total bytes of the slices of a record. */
 static size_t pointed_bytes(const struct record *record)
 {
     const struct record_key *key = &record->key;
@@ -527,7 +527,7 @@ void record_encode(const struct record *record, struct buf *out)
     out->len -= bytes_max - (size_t)(at - start);
 }
 
-/* A reader that remembers running out, so that decoding is checked once at the end. */
+/* A reader that remembers a failure, so that decoding is checked once at the end. */
 struct reader {
     const char *at;
     const char *end;
@@ -574,7 +574,7 @@ static uint64_t take_varint(struct reader *reader)
         value |= (uint64_t)(byte & 0x7f) << shift;
         if ((byte & 0x80) == 0) {
             reader->at = at;
-            /* The tenth byte has one bit of room; anything else has a second spelling. */
+            /* The tenth byte has room for one bit; anything else would be a second spelling. */
             if ((shift == 63 && byte > 1) || (shift > 0 && byte == 0)) {
                 reader->failed = true;
             }
@@ -615,7 +615,7 @@ static void take_body(struct reader *reader, struct body_ref *ret_body)
         ret_body->bytes = take_varint(reader);
         ret_body->place = take_varint(reader);
         ret_body->retained = (flags & 2) != 0;
-        /* A body that is neither kept nor has bytes is no body, and that has its own spelling. */
+        /* A body that is neither kept nor has bytes is absent, which has its own spelling. */
         reader->failed = reader->failed || (ret_body->bytes == 0 && !ret_body->retained);
     }
 }
@@ -655,7 +655,7 @@ static void take_names(struct reader *reader, struct record *record)
     record->reason = take_slice(reader);
 }
 
-/* One record has one spelling: what a flag announces is there. */
+/* One record has one spelling: a member that a flag announces must be present. */
 static void take_life(struct reader *reader, struct record *record)
 {
     record->door = (enum record_door)take_byte(reader);
@@ -689,7 +689,7 @@ enum status record_decode(struct slice bytes, struct record *ret_record, struct 
         return err_set(err, E_CORRUPT, "record format %u is not known", format);
     }
     record.kind = (enum record_kind)take_byte(&reader);
-    /* No other kind was ever written in it, and one record has one spelling. */
+    /* Format 1 was never written for other kinds, and one record has one spelling. */
     if (format == RECORD_FORMAT_1 && record.kind != RECORD_OPERATION &&
         record.kind != RECORD_SOURCE) {
         reader.failed = true;
@@ -721,7 +721,7 @@ enum status record_decode(struct slice bytes, struct record *ret_record, struct 
 
 enum status record_copy(const struct record *from, struct arena *arena, struct record *ret_record)
 {
-    /* One piece for all of them: most are empty or short, and every answer is copied. */
+    /* One allocation for all slices: most are empty or short, and every answer is copied. */
     size_t bytes = pointed_bytes(from);
     char *piece = bytes == 0 ? NULL : arena_alloc(arena, bytes);
     if (bytes > 0 && piece == NULL) {

@@ -80,8 +80,8 @@ enum status request_check_span(const struct span_limit *limit, int64_t ms, struc
         name == NULL ? "" : name, name == NULL ? "" : ")");
 }
 
-/* The statuses that a request can ask for or report, as 1 << status; 0: it has none to name. Only a
- * resolve can say "not executed": released for an operation, pending for work. */
+/* The statuses that a request can ask for or report, as 1 << status; 0: none. Only a resolve can
+ * report "not executed": released for an operation, pending for work. */
 static unsigned statuses_of(enum request_kind kind)
 {
     const unsigned executed = 1u << RECORD_EXECUTED;
@@ -128,7 +128,7 @@ static enum status check_status(const struct request *request, struct err *err)
     return OK;
 }
 
-/* What is to be made is of a kind that can be made so. */
+/* Checks that the request can make a record of its kind. */
 static enum status check_kind(const struct request *request, struct err *err)
 {
     enum record_kind kind = request_record_kind(request);
@@ -177,7 +177,8 @@ enum status request_names_check(const struct request *request, struct err *err)
         {"source.id", request->source.id},
         {"source.version", request->source.version},
         {"actor", request->actor},
-        /* Those that follow name a record; who names it by its id may name one of any time. */
+        /* The names below belong to the record, which a request by id may find older than the
+         * rule. */
         {"tenant", request->key.tenant},
         {"scope", request->key.scope},
         {"principal", request->key.principal},

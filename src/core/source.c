@@ -20,7 +20,7 @@ static bool is_digit(struct slice text, size_t at)
     return at < text.len && text.data[at] >= '0' && text.data[at] <= '9';
 }
 
-/* A run of digits without the zeros in front of it. Returns how many these were. */
+/* Takes a run of digits without its leading zeros. Returns how many zeros there were. */
 static size_t take_number(struct slice text, size_t *at, struct slice *ret_digits)
 {
     ASSERT(is_digit(text, *at));
@@ -39,7 +39,7 @@ static size_t take_number(struct slice text, size_t *at, struct slice *ret_digit
 
 static int compare_numbers(struct slice a, struct slice b)
 {
-    ASSERT(a.len == 0 || a.data[0] != '0'); /* or length would not be order */
+    ASSERT(a.len == 0 || a.data[0] != '0'); /* or length would not decide the order */
     ASSERT(b.len == 0 || b.data[0] != '0');
     if (a.len != b.len) {
         return a.len < b.len ? -1 : 1;
@@ -47,7 +47,7 @@ static int compare_numbers(struct slice a, struct slice b)
     return a.len == 0 ? 0 : memcmp(a.data, b.data, a.len);
 }
 
-/* *ret_zeros is what decides between two that are otherwise the same. */
+/* *ret_zeros decides between two versions that are otherwise equal. */
 static int compare(struct slice a, struct slice b, int *ret_zeros)
 {
     size_t at_a = 0;
@@ -120,7 +120,7 @@ bool source_remember(const struct record *found, const struct record *sealed,
     if (before.len > 0) {
         bool newer = version_older(before, sealed->source.version);
         bool same = !newer && !version_older(sealed->source.version, before);
-        /* The same version again, under another key: what is remembered lasts as long as it. */
+        /* The same version under a different key: remember it for as long as the longer window. */
         if (!newer && !(same && sealed->window_expires_ms > found->window_expires_ms)) {
             return false;
         }
@@ -128,7 +128,7 @@ bool source_remember(const struct record *found, const struct record *sealed,
     *ret_next = (struct record){
         .key = *key,
         .kind = RECORD_SOURCE,
-        /* An expired one may still be stored, and is compared with (S3). */
+        /* An expired record may still be stored, and its version is compared (S3). */
         .version = found == NULL ? 1 : found->version + 1,
         .status = RECORD_EXECUTED,
         .operation_id = sealed->operation_id,

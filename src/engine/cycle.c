@@ -46,7 +46,6 @@ void cycle_release(struct cycle *cycle)
     }
 }
 
-/* The mark of a key in this batch; a fresh one is not loaded. */
 struct cycle_seen *seen_of(struct cycle *cycle, const struct digest *hash)
 {
     uint32_t at;
@@ -67,7 +66,7 @@ static void next_turn(struct cycle *cycle)
 {
     arena_clear(&cycle->arena);
     cycle->turn++;
-    if (cycle->turn == 0) { /* after four thousand million batches old marks could read as new */
+    if (cycle->turn == 0) { /* after four billion batches old marks could look new */
         memset(cycle->seen, 0, SEEN_SLOTS * sizeof *cycle->seen);
         cycle->turn = 1;
     }
@@ -86,14 +85,14 @@ void cycle_touched(struct cycle *cycle, enum status status, bool writes, const s
     }
 }
 
-/* Prepare and commit, noted. */
+/* Prepare and commit, with their results recorded. */
 static enum status store_prepare(struct cycle *cycle, struct store_batch *batch, struct err *err)
 {
     struct store *store = cycle->store;
     enum status status = store->ops->prepare(store, batch, err);
     cycle_touched(cycle, status, false, err);
     if (status == OK && cycle->unsettled) {
-        struct store_head head; /* by now the store knows what became of that commit */
+        struct store_head head; /* the store now knows whether that commit happened */
         store->ops->head(store, &head);
         ASSERT(head.seq >= cycle->chain.seq); /* P10 */
         cycle->chain.seq = head.seq;
@@ -114,7 +113,7 @@ static enum status store_commit(struct cycle *cycle, const struct commit *commit
 
 /* ---- prepare ------------------------------------------------------------------------------- */
 
-/* A want by key. What is loaded under the key already has its record; the bodies are its own. */
+/* A want by key. If the key is already loaded, it asks only for its own bodies. */
 static struct store_want *want_key(
     struct work *work, struct cycle_seen *seen, const struct digest *hash)
 {
@@ -124,8 +123,7 @@ static struct store_want *want_key(
     return want;
 }
 
-/* By key: the record with the body that a replay or a conflict shows, and the newest
- * version of the source that it is ordered by. */
+/* By key: the record with the body that a replay or a conflict shows, and its source's record. */
 static enum status want_by_key(
     struct cycle *cycle, struct work *work, struct step *step, struct err *err)
 {
@@ -148,8 +146,8 @@ static enum status want_by_key(
     return status;
 }
 
-/* The bodies that an answer to a request by id may show: the outcome when it repeats what was done
- * before, and what is to be sent when it is claimed. */
+/* The bodies that an answer to a request by id may show: the outcome for a repeated call, and the
+ * request body for a claim. */
 static unsigned bodies_by_id(const struct request *request)
 {
     bool janitors = request->kind == REQUEST_LEASE_OVER || request->kind == REQUEST_HOLDER_GONE;
@@ -159,8 +157,7 @@ static unsigned bodies_by_id(const struct request *request)
                : WANT_OUTCOME;
 }
 
-/* A record by its id, and what is remembered of its source: what seals it changes that, and what
- * claims it is ordered by it. */
+/* A record by its id, and its source's record: a seal changes it, and a claim compares with it. */
 static void want_id(struct work *work, struct step *step)
 {
     const struct request *request = &step->call->request;
@@ -204,7 +201,7 @@ static void seen_load(struct cycle_seen *seen, const struct record *record)
     }
 }
 
-/* What prepare found is what the batch knows so far. */
+/* Enters what prepare found into the marks of the batch. */
 static void seen_step(struct cycle *cycle, struct step *step)
 {
     struct store_want *want = step->want;
@@ -225,7 +222,7 @@ static void seen_step(struct cycle *cycle, struct step *step)
     }
 }
 
-/* The first touch of the store: everything that the steps from `from` on need to know. */
+/* The first touch of the store: loads everything that the steps from `from` on need. */
 static enum status prepare(struct cycle *cycle, struct work *work, size_t from, struct err *err)
 {
     size_t most = WANTS_A_CALL * (work->count - from);
@@ -256,7 +253,7 @@ static enum status prepare(struct cycle *cycle, struct work *work, size_t from, 
 
 /* ---- dependent groups ---------------------------------------------------------------------- */
 
-/* Whether a decision did not do what was asked (engine.h). */
+/* Whether a decision is not the one asked for (engine.h). */
 static bool refuses(const struct engine_call *call)
 {
     if (call->note != NULL) {
@@ -289,7 +286,7 @@ static bool refuses(const struct engine_call *call)
     return true;
 }
 
-/* Everything that a dependent group may have changed, before it did. */
+/* Everything that a dependent group may change, as it was before. */
 struct before {
     struct chain chain;
     struct store_counts counts;
@@ -302,7 +299,7 @@ static struct before group_begin(const struct cycle *cycle, struct work *work)
     return (struct before){cycle->chain, cycle->counts, work->used};
 }
 
-/* Nothing of the group happens; each of its calls gets the reason, in err. */
+/* Undoes the group; each of its calls gets the reason in err. */
 static void group_refuse(struct cycle *cycle, struct work *work, const struct before *before,
     struct step *culprit, struct step **end)
 {
@@ -311,7 +308,7 @@ static void group_refuse(struct cycle *cycle, struct work *work, const struct be
         const struct cycle_undo *undo = &work->undo[work->undo_count - 1];
         *undo->seen = undo->before;
     }
-    ASSERT(before->chain.seq <= cycle->chain.seq); /* P10: only back to where it began */
+    ASSERT(before->chain.seq <= cycle->chain.seq); /* P10: only back to the start of the group */
     ASSERT(before->used <= work->used);
     cycle->chain = before->chain;
     cycle->counts = before->counts;
@@ -334,7 +331,7 @@ static void group_refuse(struct cycle *cycle, struct work *work, const struct be
 
 /* ---- the batch ----------------------------------------------------------------------------- */
 
-/* Decide the steps from `from` on, in order. Dependent groups are next to each other. */
+/* Decides the steps from `from` on, in order. The members of a dependent group are adjacent. */
 static enum status decide_all(struct cycle *cycle, struct work *work, size_t from, struct err *err)
 {
     struct before before = {.used = 0};
@@ -360,7 +357,7 @@ static enum status decide_all(struct cycle *cycle, struct work *work, size_t fro
     return status;
 }
 
-/* The second touch of the store. Without anything to commit the prepare is just ended. */
+/* The second touch of the store. If there is nothing to commit, it aborts. */
 static enum status commit(struct cycle *cycle, struct work *work, struct err *err)
 {
     struct store *store = cycle->store;
@@ -384,8 +381,7 @@ static enum status commit(struct cycle *cycle, struct work *work, struct err *er
 
 /* ---- lost races ---------------------------------------------------------------------------- */
 
-/* Mark every step that rests on a stale key, and every key that such a step has met, until no more
- * are found. */
+/* Marks the steps that depend on a stale key, and all keys of these steps, until none is new. */
 static void spread_stale(const struct work *work)
 {
     bool more = true;
@@ -420,8 +416,8 @@ static void seen_forget(struct cycle_seen *seen)
     }
 }
 
-/* Steps that stay to the front, those that are decided again after them. Both keep their order.
- * Returns how many stay. */
+/* Moves the steps that stay to the front and those that are decided again after them. Both keep
+ * their order. Returns how many stay. */
 static size_t part_steps(const struct work *work)
 {
     size_t kept = 0;
@@ -441,8 +437,7 @@ static size_t part_steps(const struct work *work)
     return kept;
 }
 
-/* Chain the entries of the steps that stay anew, on a chain that stands where the batch began, and
- * move their changes up. */
+/* Chains the entries of the steps that stay again, from the batch's start, and moves changes up. */
 static enum status rechain(struct cycle *cycle, struct work *work, size_t kept, struct err *err)
 {
     work->used = 0;
@@ -466,7 +461,7 @@ static enum status rechain(struct cycle *cycle, struct work *work, size_t kept, 
     return OK;
 }
 
-/* One more round for the calls that a lost race concerns; without them when there were too many. */
+/* Runs one more round for the calls that lost a race; with give_up, refuses them instead. */
 static enum status run_again(struct cycle *cycle, struct work *work, bool give_up, struct err *err)
 {
     for (size_t i = 0; i < work->used; i++) {
@@ -476,7 +471,7 @@ static enum status run_again(struct cycle *cycle, struct work *work, bool give_u
     }
     spread_stale(work);
     size_t kept = part_steps(work);
-    ASSERT(kept < work->count); /* or the same commit would be tried for ever */
+    ASSERT(kept < work->count); /* or the same commit would be tried forever */
     for (size_t i = kept; give_up && i < work->count; i++) {
         struct engine_call *call = work->order[i]->call;
         step_clear(work->order[i], work->batch.now_ms);
@@ -499,7 +494,7 @@ static enum status run_again(struct cycle *cycle, struct work *work, bool give_u
 
 /* ---- the interface ------------------------------------------------------------------------- */
 
-/* Memory for a batch, and which calls make up dependent groups. */
+/* Allocates a batch and finds its dependent groups. */
 static enum status work_begin(struct cycle *cycle, struct work *work,
     struct engine_call *const *calls, size_t count, struct err *err)
 {
@@ -531,8 +526,8 @@ static enum status work_begin(struct cycle *cycle, struct work *work,
     return OK;
 }
 
-/* The store finds out later what became of the commit. Calls that are not in it stay as they are:
- * those that were refused, and those that wait. */
+/* The store finds out later whether the commit happened. Calls that are not in it (refused or
+ * waiting) stay as they are. */
 static enum status leave_unsettled(
     struct engine_call *const *calls, size_t count, const struct err *err)
 {
@@ -568,7 +563,7 @@ enum status cycle_run(
         status = run_again(cycle, &work, round >= STALE_ROUNDS_MAX, err);
     }
     if (status != OK) {
-        cycle->chain = before; /* nothing of it was written, or nobody will write after it (E5) */
+        cycle->chain = before; /* nothing was written, or nothing will be written after it (E5) */
         cycle->counts = counts;
     }
     return is_prepared && status == E_UNKNOWN && cycle->unsettled
@@ -576,7 +571,7 @@ enum status cycle_run(
                : status;
 }
 
-/* Compose with the store's time and commit an entry that belongs to no call: of a removal, or a
+/* Composes, with the store's time, and commits an entry that belongs to no call: of a removal, or a
  * checkpoint that this identity signs. */
 static enum status add_entry(struct cycle *cycle, const struct store_removable *removable,
     const struct store_identity *identity, struct err *err)
@@ -608,7 +603,7 @@ static enum status add_entry(struct cycle *cycle, const struct store_removable *
     if (status != OK) {
         cycle->chain = before;
     }
-    if (status == E_UNKNOWN && cycle->unsettled) { /* a second one of these would do no harm */
+    if (status == E_UNKNOWN && cycle->unsettled) { /* a second one would do no harm */
         return err_set(err, E_UNAVAILABLE, "it is not known yet whether an entry was added");
     }
     return status;

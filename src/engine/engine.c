@@ -18,16 +18,16 @@
 
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
-    IDLE_TICK_MS = 250,     /* how often an idle engine looks at its timers */
+    IDLE_TICK_MS = 250,     /* how often an idle engine checks its timers */
     OWN_FLUSH_CALLS = 96,   /* a batch up to this is quicker without a second thread */
-    FLUSH_MICROS_FIRST = 64 /* the first bucket's; a good disk takes about that long */
+    FLUSH_MICROS_FIRST = 64 /* of the first bucket; a good disk takes about that long */
 };
 
-/* Keys that other processes settled, since the engine thread last heard of them. */
+/* Keys that other processes settled since the engine thread last took them. */
 struct notices {
     struct digest keys[LIMIT_NOTICES_MAX];
     size_t count;
-    bool more; /* than fit: any key may be among them */
+    bool more; /* there were more than fit: any key may be among them */
 };
 
 /* A batch on its way: free -> filled by the engine thread -> flushed and answered -> free. */
@@ -50,22 +50,22 @@ struct engine {
     struct parked parked;
     struct janitor janitor;
     struct queue ready;     /* woken or timed-out calls, to go before new ones */
-    struct notices hearing; /* those that are acted on */
+    struct notices hearing; /* the notices being acted on */
     int64_t asked_ms;       /* boot clock: when parked calls last asked again */
-    struct queue again; /* queries that go on, one a batch, after those that waited before them */
-    uint64_t collected; /* calls taken from the queue so far */
-    int64_t boot_ms;    /* the boot clock at the latest turn */
-    bool ending;        /* stopping, as the engine thread has seen it */
-    bool impatient;     /* nobody waits for a seal any more, as the engine thread has seen it */
+    struct queue again;     /* queries that continue, one for each batch, after earlier calls */
+    uint64_t collected;     /* calls taken from the queue so far */
+    int64_t boot_ms;        /* the boot clock at the latest turn */
+    bool ending;            /* stopping, as seen by the engine thread */
+    bool impatient;         /* waits_over, as seen by the engine thread */
 
     /* Shared, under lock. */
     pthread_mutex_t lock;
-    pthread_cond_t work;      /* the engine thread: something to collect, or a batch came free */
-    pthread_cond_t flushable; /* the flush thread: something to flush */
+    pthread_cond_t work;      /* wakes the engine thread: calls to collect, or a free batch */
+    pthread_cond_t flushable; /* wakes the flush thread: batches to flush */
     struct queue queue;       /* submitted, not collected */
-    bool sleeping;            /* the engine thread waits for work, and nobody has woken it */
+    bool sleeping;            /* the engine thread waits for work and has not been woken */
     bool starved;             /* the engine thread waits for a free batch */
-    bool flushing;            /* the flush thread has batches that it has not answered */
+    bool flushing;            /* the flush thread has unanswered batches */
     struct batch *free;       /* batches nobody uses */
     struct batch *filled;     /* decided and committed, oldest first */
     struct batch *filled_last;
@@ -73,13 +73,13 @@ struct engine {
     struct err away;        /* why the store cannot be reached; status OK: it can */
     bool stopping;          /* engine_free was called */
     bool waits_over;        /* engine_end_waits was called */
-    bool drained;           /* the engine thread has ended: nothing will be filled any more */
+    bool drained;           /* the engine thread has ended: no batch will be filled again */
     struct err failure;     /* status OK until the engine stopped for good (E5) */
     struct engine_stats stats;
     uint64_t committed; /* commits so far … */
-    uint64_t flushed;   /* … and how many there were when a flush was last counted */
+    uint64_t flushed;   /* … and how many of them the counted flushes cover */
 
-    pthread_mutex_t reading; /* over the reader; taken before the lock, if both are */
+    pthread_mutex_t reading; /* guards the reader; taken before the lock if both are needed */
     struct store *reader;    /* beside the engine; NULL: the store has none */
 
     pthread_t engine_thread;
@@ -89,7 +89,7 @@ struct engine {
 
 /* ---- answering ----------------------------------------------------------------------------- */
 
-/* Nothing is ever answered again but with this (E5). The first failure wins. */
+/* From now on every call is answered with this failure (E5). The first failure wins. */
 static void engine_fail(struct engine *engine, const struct err *err)
 {
     pthread_mutex_lock(&engine->lock);
@@ -108,8 +108,8 @@ static void fail_calls(struct engine_call *const *calls, size_t count, const str
 }
 
 /*
- * Hand a batch to the flush thread. False: it is better flushed here, because it is small and the
- * flush thread has nothing to do: what comes meanwhile makes one larger batch, and nobody is woken.
+ * Hands a batch to the flush thread. False: flush it here, because it is small and the flush thread
+ * is idle: calls that arrive during the flush make one larger batch, and no thread is woken.
  */
 static bool batch_hand_over(struct engine *engine, struct batch *batch)
 {
@@ -134,7 +134,7 @@ static bool batch_hand_over(struct engine *engine, struct batch *batch)
     return true;
 }
 
-/* Nobody in it is to be answered yet. */
+/* Returns a batch to the free list without answering its calls. */
 static void batch_recycle(struct engine *engine, struct batch *batch)
 {
     pthread_mutex_lock(&engine->lock);
@@ -150,7 +150,7 @@ static void batch_answer(struct engine *engine, struct batch *batch, const struc
     }
     size_t count = batch->count;
     for (size_t i = 0; i < count; i++) {
-        batch->calls[i]->done(batch->calls[i]); /* the call may be gone after this */
+        batch->calls[i]->done(batch->calls[i]); /* the call may be freed after this */
     }
     pthread_mutex_lock(&engine->lock);
     engine->stats.calls += count;
@@ -174,9 +174,8 @@ static void histogram_add(uint64_t buckets[ENGINE_BUCKETS], uint64_t value, uint
 }
 
 /*
- * Whether something was committed since a flush was last counted. Queries and idle turns go through
- * a flush too; as flushes that take no time they would hide what those that write take. With the
- * lock.
+ * Whether something was committed since a flush was last counted. Queries and idle turns flush too;
+ * counting these short flushes would hide how long real ones take. With the lock.
  */
 static bool takes_flush(struct engine *engine)
 {
@@ -194,7 +193,7 @@ static void count_flush(struct engine *engine, uint64_t took)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Make one round of batches durable, then tell their callers (E1). */
+/* Makes one round of batches durable, then answers their calls (E1). */
 static void flush_round(struct engine *engine, struct batch *batch)
 {
     pthread_mutex_lock(&engine->lock);
@@ -242,7 +241,7 @@ static size_t call_bytes(const struct engine_call *call)
     return call->request_body.len + call->outcome_body.len;
 }
 
-/* What goes into one commit from the head of a queue: one call, or all of a group. */
+/* How many calls at the head of a queue must go into one commit: one call, or a whole group. */
 static size_t head_measure(const struct queue *queue, size_t *ret_bytes)
 {
     size_t count = 1 + (size_t)queue->first->group_left;
@@ -255,8 +254,8 @@ static size_t head_measure(const struct queue *queue, size_t *ret_bytes)
     return count;
 }
 
-/* Move calls from a queue into the batch while it has room. One call always fits, and so does one
- * group, whatever its bodies: it is never taken apart. */
+/* Moves calls from a queue into the batch while it has room. One call or one group always fits,
+ * whatever its bodies: a group is never split. */
 static void collect_from(struct queue *queue, struct batch *batch, size_t *bytes)
 {
     while (queue->first != NULL) {
@@ -273,8 +272,8 @@ static void collect_from(struct queue *queue, struct batch *batch, size_t *bytes
     }
 }
 
-/* One query that goes on, when all that waited before it are collected: one a batch, so that many
- * of them cost everybody else no more than one does. */
+/* Collects one query that continues, after all calls that waited before it: one for each batch, so
+ * that many queries delay the others no more than one does. */
 static void collect_again(struct engine *engine, struct batch *batch)
 {
     const struct engine_call *first = engine->again.first;
@@ -284,7 +283,7 @@ static void collect_again(struct engine *engine, struct batch *batch)
     }
 }
 
-/* What is waiting, in the order of its turn. With the lock. */
+/* Collects waiting calls in their order. With the lock. */
 static void collect_all(struct engine *engine, struct batch *batch)
 {
     size_t bytes = 0;
@@ -299,11 +298,11 @@ static void collect_all(struct engine *engine, struct batch *batch)
     }
 }
 
-/* How long until a timer is due that nobody wakes the engine for. */
+/* How long until the next timer is due. */
 static int64_t idle_ms(const struct engine *engine)
 {
     int64_t wait_ms = IDLE_TICK_MS;
-    /* Not as it was when the last turn began: that may have been a long one. */
+    /* Read again, because the last turn may have been long. */
     int64_t now_ms = clock_read(&engine->clock).boot_ms;
     if (engine->parked.next_ms != INT64_MAX && engine->parked.next_ms - now_ms < wait_ms) {
         wait_ms = engine->parked.next_ms - now_ms + 1;
@@ -327,7 +326,7 @@ static void wait_for_work(struct engine *engine)
 }
 
 /*
- * A batch with whatever is waiting (E3), maybe nothing when only a timer is due. NULL: stopping and
+ * A batch with all waiting calls (E3), possibly none if only a timer is due. NULL: stopping and
  * nothing left.
  */
 static struct batch *collect(struct engine *engine)
@@ -361,7 +360,7 @@ static struct batch *collect(struct engine *engine)
 
 /* ---- deciding ------------------------------------------------------------------------------ */
 
-/* Put a query that is not done after those that wait by now. false: nobody reads on at the end. */
+/* Puts an unfinished query after the calls waiting now. false: the engine is ending. */
 static bool query_on(struct engine *engine, struct engine_call *call)
 {
     if (engine->ending) {
@@ -376,12 +375,12 @@ static bool query_on(struct engine *engine, struct engine_call *call)
 }
 
 /*
- * Whether a call's answer says that calls parked on its key should be decided again: it settled the
- * record, or a different process did, which one that had waited finds out for all that wait.
+ * Whether calls parked on a call's key should be decided again: the call settled the record, or it
+ * had waited and found that a different process did.
  */
 static bool wakes(const struct engine *engine, const struct engine_call *call)
 {
-    ASSERT(!call->parked); /* what it says is final */
+    ASSERT(!call->parked); /* its answer is final */
     if (call->query != NULL || call->note != NULL || call->err.status != OK) {
         return false;
     }
@@ -391,8 +390,8 @@ static bool wakes(const struct engine *engine, const struct engine_call *call)
     return settled || (waited && call->decision.kind != DECISION_IN_PROGRESS);
 }
 
-/* Take parked calls and queries that go on out of a decided batch, and wake those that wait for
- * what it settled. */
+/* Takes parked calls and unfinished queries out of a decided batch, and wakes calls that wait for
+ * records it settled. */
 static void park_and_wake(struct engine *engine, struct batch *batch)
 {
     size_t kept = 0;
@@ -403,7 +402,7 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
                 call->wait_until_ms = engine->boot_ms + call->wait_ms;
             }
             if (!parked_add(&engine->parked, call)) {
-                call->wait_ms = 0; /* no room to wait: it gets "in progress" next turn */
+                call->wait_ms = 0; /* no room to wait: it gets "in progress" in the next turn */
                 queue_push(&engine->ready, call);
             }
             continue;
@@ -420,8 +419,8 @@ static void park_and_wake(struct engine *engine, struct batch *batch)
     batch->count = kept;
 }
 
-/* Queries read between two batches, each for itself; damage is everybody's. *ret_count calls are
- * left to be decided. */
+/* Runs queries between two batches. A failure concerns the query alone, except damage. *ret_count
+ * calls remain to be decided. */
 static enum status run_queries(
     struct engine *engine, const struct batch *batch, size_t *ret_count, struct err *err)
 {
@@ -456,7 +455,7 @@ static void run_batch(struct engine *engine, struct batch *batch)
         engine_fail(engine, &err);
         return;
     }
-    if (status != OK) { /* what was read stays read */
+    if (status != OK) { /* results already read stay */
         fail_calls(engine->deciding, count, &err);
     }
     park_and_wake(engine, batch);
@@ -464,11 +463,11 @@ static void run_batch(struct engine *engine, struct batch *batch)
 
 /* ---- other processes ----------------------------------------------------------------------- */
 
-/* There is something to do. With the lock. */
+/* Wakes the engine thread. With the lock. */
 static void wake(struct engine *engine)
 {
     if (engine->sleeping) {
-        engine->sleeping = false; /* whoever submits next need not wake it again */
+        engine->sleeping = false; /* the next submit need not wake it again */
         pthread_cond_signal(&engine->work);
     }
 }
@@ -490,8 +489,8 @@ static void on_notice(void *context, const struct digest *key_hash)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* Let parked calls ask again, those whose keys other processes settled and, in case that a notice
- * got lost, now and then one of each key. */
+/* Lets parked calls ask again: those whose keys other processes settled and, in case a notice was
+ * lost, now and then one of each key. */
 static void ask_again(struct engine *engine)
 {
     struct notices *hearing = &engine->hearing;
@@ -584,7 +583,7 @@ static enum status call_check(const struct engine_call *call, struct err *err)
     return call->query != NULL ? OK : builder_check(call, err);
 }
 
-/* Why nothing can be accepted now; OK when that many more can. With the lock. */
+/* Why no call can be accepted now; OK if that many more can. With the lock. */
 static enum status refuse(const struct engine *engine, size_t count, struct err *err)
 {
     if (engine->failure.status != OK) {
@@ -610,7 +609,7 @@ static void call_prepare(struct engine_call *call, size_t group_left)
     call->group_left = (uint32_t)group_left;
 }
 
-/* All of a group into the queue, one after the other, or none. */
+/* Puts a whole group into the queue, or nothing. */
 static enum status enqueue(
     struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
 {
@@ -673,7 +672,7 @@ enum status engine_submit_all(
     for (size_t i = 0; i < count; i++) {
         enum status status = call_check(calls[i], err);
         if (status == OK && calls[i]->wait_ms != 0) {
-            /* It would be decided in a later commit than the others. */
+            /* A waiting call would be decided in a later commit than the others. */
             status = err_set(err, E_INVALID, "wait is not possible in a group");
         }
         if (status == OK && calls[i]->needs_previous &&
@@ -839,7 +838,7 @@ static enum status engine_start(struct engine *engine, struct err *err)
     return err_errno(err, E_UNAVAILABLE, failed, "cannot start a thread");
 }
 
-/* Free what engine_new made; the threads have ended. Closes the store. */
+/* Frees everything that engine_new made, after the threads have ended. Closes the store. */
 static enum status engine_dispose(struct engine *engine, struct err *err)
 {
     enum status status = engine->failure.status;
@@ -903,7 +902,7 @@ enum status engine_new(struct store *store, const struct engine_options *options
         status = engine_start(engine, err);
     }
     if (status != OK) {
-        (void)engine_dispose(engine, NULL); /* the first failure is the one to tell */
+        (void)engine_dispose(engine, NULL); /* the first failure is reported */
         return status;
     }
     *ret_engine = engine;

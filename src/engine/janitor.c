@@ -6,7 +6,7 @@
 enum {
     JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
     COUNTS_SHARED_MS = 1000,            /* each is a round trip */
-    BEAT_AWAY_MS = 500,                 /* how soon it is noticed that the store is back */
+    BEAT_AWAY_MS = 500,                 /* how soon the return of the store is noticed */
 };
 
 static bool settle_leases(void *context, const struct store_due *dues, size_t count);
@@ -37,7 +37,7 @@ enum status janitor_init(struct janitor *janitor, struct cycle *cycle,
 void janitor_release(struct janitor *janitor)
 {
     if (janitor->cycle == NULL) {
-        return; /* it was never made */
+        return; /* it was never initialised */
     }
     for (size_t i = 0; i < JANITOR_CALLS; i++) {
         arena_release(&janitor->arenas[i]);
@@ -45,7 +45,7 @@ void janitor_release(struct janitor *janitor)
     (void)pthread_mutex_destroy(&janitor->lock);
 }
 
-/* A failure that ends the engine; a store that is short of space or memory is asked again. */
+/* Returns only failures that stop the engine; without space or memory the duty is retried later. */
 static enum status fatal_only(enum status status, struct err *err)
 {
     if (status == E_UNKNOWN || status == E_CORRUPT) {
@@ -80,8 +80,7 @@ void janitor_off_due(struct janitor *janitor, struct due_subscription *subscript
     (void)pthread_mutex_unlock(&janitor->lock);
 }
 
-/* Runs after a flush. A failure needs no word here: the engine stopped, or the lease is still
- * over the next time. */
+/* Runs after a flush. A failure is ignored: the engine has stopped, or the lease is found again. */
 static void lease_done(struct engine_call *call)
 {
     struct janitor *janitor = call->context;
@@ -89,7 +88,7 @@ static void lease_done(struct engine_call *call)
     ASSERT(before > 0 && before <= JANITOR_CALLS);
 }
 
-/* One of the janitor's own calls about a record that is due. */
+/* Makes one of the janitor's own calls about a due record. */
 static struct engine_call *own_call(
     struct janitor *janitor, size_t number, enum request_kind kind, const struct store_due *due)
 {
@@ -108,7 +107,7 @@ static struct engine_call *own_call(
     return &janitor->calls[number];
 }
 
-/* Own calls into the batch that is being collected. False: not all of them. */
+/* Adds own calls to the batch being collected. False: not all of them fitted. */
 static bool add_calls(
     struct janitor *janitor, enum request_kind kind, const struct store_due *dues, size_t count)
 {
@@ -133,7 +132,7 @@ static bool settle_leases(void *context, const struct store_due *dues, size_t co
     return add_calls(context, REQUEST_LEASE_OVER, dues, count);
 }
 
-/* Give one subscriber some of what is due for it. *ret_more: it took all there was room for. */
+/* Gives one subscriber some of its due records. *ret_more: the page was full and was taken. */
 static enum status give_some(
     struct janitor *janitor, struct due_subscription *subscription, bool *ret_more, struct err *err)
 {
@@ -153,8 +152,8 @@ static enum status give_some(
     return status;
 }
 
-/* All of it, up to a bound: a backlog of a hundred thousand is handed over in seconds, and no turn
- * holds up the batch for long. */
+/* Gives all due records, up to a bound: a backlog of a hundred thousand takes seconds, and no turn
+ * delays the batch for long. */
 static enum status give_dues(
     struct janitor *janitor, struct due_subscription *subscription, struct err *err)
 {
@@ -182,8 +181,8 @@ static enum status act_on_dues(struct janitor *janitor, struct err *err)
 
 static const struct store_due_filter held = {.kinds = STORE_KINDS_ALL, .held = true};
 
-/* Make unknown what some of the earlier incarnations' grants were for. *ret_left is false when
- * there was none, or when it did not succeed. */
+/* Makes some grants of earlier incarnations unknown. *ret_left is false if none were left, or it
+ * failed. */
 static enum status settle_held(struct janitor *janitor, bool *ret_left, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -212,9 +211,9 @@ static enum status settle_held(struct janitor *janitor, bool *ret_left, struct e
 }
 
 /*
- * The number is the next fence: every grant that names it takes that fence or a later one, so that
- * whenever such a grant is durable the next process starts from a greater number (P4, S6). What a
- * crash takes back was never granted.
+ * The incarnation is the next fence: every grant that names it takes that fence or a later one, so
+ * that after any durable grant the next process starts with a greater number (P4, S6). A grant that
+ * a crash undoes was never answered.
  */
 static enum status start_embedded(struct janitor *janitor, struct err *err)
 {
@@ -229,11 +228,11 @@ static enum status start_embedded(struct janitor *janitor, struct err *err)
     for (bool left = true; left && status == OK;) {
         status = settle_held(janitor, &left, err);
     }
-    /* Without space or memory for it, these become unknown when their leases are over. */
+    /* Without space or memory, these grants become unknown when their leases are over. */
     return fatal_only(status, err);
 }
 
-/* A fence that nobody else gets, drawn for this. It beats before anything is granted. */
+/* Draws a fence as the incarnation, which is unique, and beats before anything is granted. */
 static enum status start_shared(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -254,7 +253,7 @@ enum status janitor_start(struct janitor *janitor, struct err *err)
                                               : start_embedded(janitor, err);
 }
 
-/* Note whether there was a beat, and since when none was missing. */
+/* Beats, and records since when no beat was missed. */
 static enum status beat(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -270,7 +269,7 @@ static enum status beat(struct janitor *janitor, struct err *err)
     return status;
 }
 
-/* Of a shared store: say that this process is alive, and settle what those held that are not. */
+/* On a shared store: beats, and settles the grants of processes that are gone. */
 static enum status mind_holders(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -300,7 +299,7 @@ static enum status keep_house(struct janitor *janitor, struct err *err)
     return housekeeping == NULL ? OK : fatal_only(housekeeping->maintain(store, err), err);
 }
 
-/* Sign how far the evidence has come, when it has come further since the last time. */
+/* Signs the end of the evidence, if it has grown since the last time. */
 static enum status sign_checkpoint(struct janitor *janitor, struct err *err)
 {
     struct cycle *cycle = janitor->cycle;
@@ -313,7 +312,7 @@ static enum status sign_checkpoint(struct janitor *janitor, struct err *err)
     return fatal_only(status, err);
 }
 
-/* What the figures of an idle engine say: nothing else asks the store then. */
+/* Reads the counts for an idle engine, where no batch brings them. */
 static enum status read_counts(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -329,8 +328,8 @@ static enum status read_counts(struct janitor *janitor, struct err *err)
     return OK;
 }
 
-/* One kind a turn: of a shared store each is a round trip, and several at once would keep a batch
- * waiting. While it is away the figures stay as they are: read_counts waits for it already. */
+/* One kind each turn: on a shared store each count is a round trip, and several at once would delay
+ * a batch. While the store is away the figures stay: read_counts already waits for it. */
 static enum status read_kind(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -359,8 +358,8 @@ static void barrier_done(struct engine_call *call)
     }
 }
 
-/* When the oldest evidence is past its retention, say so in an entry. A crash after the entry and
- * before the removal leaves both; then there are two entries about it, which is true. */
+/* If the oldest evidence is past its retention, commits an entry about it. A crash after the entry
+ * and before the removal leaves the evidence, and a second entry about it follows. */
 static enum status archive(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -391,7 +390,7 @@ static enum status archive(struct janitor *janitor, struct err *err)
     return OK;
 }
 
-/* Let the evidence go once that entry is durable. */
+/* Removes the evidence once that entry is durable. */
 static enum status remove_archived(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -401,7 +400,7 @@ static enum status remove_archived(struct janitor *janitor, struct err *err)
     }
     uint64_t place = janitor->archiving;
     janitor->archiving = 0;
-    janitor->done_ms[DUTY_ARCHIVE] = 0; /* there may be more: ask again at once */
+    janitor->done_ms[DUTY_ARCHIVE] = 0; /* there may be more: check again at once */
     return fatal_only(store->ops->housekeeping->remove(store, place, err), err);
 }
 

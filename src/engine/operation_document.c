@@ -7,7 +7,7 @@
 #include "canon/payload.h"
 
 enum {
-    PLAIN_BYTES = 1536, /* of a document but for texts that others chose */
+    PLAIN_BYTES = 1536, /* of a document without texts chosen by callers */
     ESCAPED_BYTES = 6,  /* of one byte as \u00XX */
 };
 
@@ -25,8 +25,8 @@ bool operation_document_is_retained(const struct record *record)
     return record->outcome.body.bytes == 0 || record->outcome.body.retained;
 }
 
-/* Whether an outcome can stand in a document as it is. Its mark says that it came as JSON; that it
- * ends where it should is checked, because other doors may write any mark. */
+/* Whether an outcome can be put into a document unchanged. Its meta says that it came as JSON; its
+ * form is checked too, because other doors may write any meta. */
 static bool is_json(const struct outcome *outcome, struct slice body)
 {
     return slice_equal(outcome->meta, OUTCOME_META_JSON) && json_framed(body) && text_utf8(body);
@@ -68,7 +68,7 @@ void operation_document_outcome(
 
 /* ---- the members ----------------------------------------------------------------------------- */
 
-/* Whose, what and how often. */
+/* Tenant, names and counts. */
 static void put_names(struct jsonw *json, const struct record *record)
 {
     char id[OP_ID_TEXT_BYTES];

@@ -20,7 +20,7 @@ static struct queue *bucket_of(struct parked *parked, const struct digest *key_h
 
 bool parked_add(struct parked *parked, struct engine_call *call)
 {
-    ASSERT(call->wait_ms > 0 && call->wait_until_ms > 0); /* P14: it gives up some time */
+    ASSERT(call->wait_ms > 0 && call->wait_until_ms > 0); /* P14: its wait is bounded */
     ASSERT(call->parked);
     if (parked->count >= LIMIT_WAITERS_MAX) {
         return false;
@@ -97,7 +97,7 @@ void parked_expire(struct parked *parked, int64_t boot_ms, struct queue *out)
             ASSERT(call->parked);
             ASSERT(!over || parked->count > 0);
             if (over) {
-                call->wait_ms = 0; /* decided for good the next time */
+                call->wait_ms = 0; /* the next decision is final */
                 parked->count--;
             } else if (call->wait_until_ms < parked->next_ms) {
                 parked->next_ms = call->wait_until_ms;

@@ -15,8 +15,8 @@ bool quarantine_holds(const struct quarantine *quarantine, struct slice tenant)
     return held;
 }
 
-/* Its operation was made after this store's last commit, and its fence is beyond all of ours, not
- * by more than can have been granted since, and fits the id. */
+/* Its operation was made after the last commit that was found at opening, and its fence is greater
+ * than all of ours, by no more than can have been granted since, and matches the id. */
 static bool from_lost_future(
     const struct quarantine *quarantine, const struct request *request, uint64_t fence_highest)
 {

@@ -6,28 +6,28 @@
 #include "base/limits.h"
 
 /*
- * What one turn may cost. A turn is made of steps and ends with the first of: a step's end past
- * TURN_NANOS, or TURN_STEPS of them. So it is short on a slow disk and bounded by count on any.
+ * The cost of one turn. A turn consists of steps and ends with the first step that ends after
+ * TURN_NANOS, or after TURN_STEPS steps. So it is short on a slow disk and bounded on any disk.
  */
 enum {
-    TURN_NANOS = 300000, /* with the step that is under way then: well below a millisecond */
-    TURN_STEPS = 16,     /* also where the clock is coarse */
-    STEP_LOOKS = 8192,   /* keys looked at in the index: some tens of microseconds */
-    STEP_READS = 32,     /* records read and decoded: likewise when they are cached */
-    STEP_ENTRY_BYTES = 64 << 10,  /* of evidence: some hundred entries, likewise */
+    TURN_NANOS = 300000,          /* plus the last step: well below a millisecond */
+    TURN_STEPS = 16,              /* also where the clock is coarse */
+    STEP_LOOKS = 8192,            /* keys visited in the index: some tens of microseconds */
+    STEP_READS = 32,              /* records read and decoded: the same, if they are cached */
+    STEP_ENTRY_BYTES = 64 << 10,  /* of evidence: some hundred entries, the same */
     ENTRY_BYTES_USUAL = 64 << 10, /* more than any entry has: a page with less room is full */
 };
 
-/* Between two turns, in the call's arena: whoever gives a query up has nothing to free. */
+/* The state between two turns, in the call's arena: a cancelled query has nothing to free. */
 struct progress {
-    bool begun;    /* the first turn only puts it after those that wait */
-    bool finished; /* a batch that is decided again may read again: what was found stays */
+    bool begun;    /* the first turn only puts it after waiting calls */
+    bool finished; /* done: a batch that is decided again must not read again */
     struct scan_pace scan_pace;
     struct entry_pace entry_pace;
     struct entry_range range;
     size_t limit;     /* of the page */
     size_t bytes;     /* of entries in it */
-    enum status kept; /* E_NOMEM: an entry could not be kept */
+    enum status kept; /* E_NOMEM: an entry did not fit into the arena */
 };
 
 static struct query *query_of(struct engine_call *call)
@@ -36,7 +36,7 @@ static struct query *query_of(struct engine_call *call)
     return call->query;
 }
 
-/* The engine looks at call->err only, so a read that fails must always have said so there. */
+/* The engine reads only call->err, so every failed read must set it. */
 static enum status said(enum status status, struct err *err)
 {
     if (status != OK && err->status == OK) {
@@ -61,7 +61,7 @@ static enum status read_operation(struct store *reader, struct query *query, str
     struct store_batch batch = {.wants = &want, .count = 1, .arena = query->call.arena};
     enum status status = reader->ops->read(reader, &batch, err);
     query->call.now_ms = batch.now_ms;
-    /* P9: another tenant's operation is no operation. Nor is one past its window. */
+    /* P9: a different tenant's operation is absent, and so is one past its window. */
     if (status != OK || want.record == NULL ||
         (!query->any_tenant && !slice_equal(want.record->key.tenant, query->tenant)) ||
         record_window_over(want.record, query->call.now_ms)) {
@@ -87,7 +87,7 @@ static enum status step_records(
     size_t count = 0;
     *pace = (struct scan_pace){.looks_max = STEP_LOOKS, .reads_max = STEP_READS};
     query->scan.limit = progress->limit - query->count;
-    query->scan.now_ms = query->call.now_ms; /* past its window is as absent */
+    query->scan.now_ms = query->call.now_ms; /* past its window is the same as absent */
     enum status status = reader->ops->scan(
         reader, &query->scan, query->call.arena, query->records + query->count, &count, err);
     if (status != OK) {
@@ -105,7 +105,7 @@ static enum status begin_records(struct query *query)
 {
     struct progress *progress = query->progress;
     progress->limit = query->scan.limit;
-    /* P9: whatever the filter says. */
+    /* P9: the filter cannot override it. */
     query->scan.tenant = query->any_tenant ? SLICE_EMPTY : query->tenant;
     query->scan.kinds = query->scan.kinds == 0 ? STORE_OPERATIONS : query->scan.kinds;
     query->scan.pace = &progress->scan_pace;
@@ -115,12 +115,12 @@ static enum status begin_records(struct query *query)
 
 /* ---- pages of evidence --------------------------------------------------------------------- */
 
-/* Keep an entry for the page; false when the page is full, or memory is. */
+/* Keeps an entry for the page; false: the page or the memory is full. */
 static bool keep_entry(void *context, const struct entry *entry)
 {
     struct query *query = context;
     struct progress *progress = query->progress;
-    ASSERT(slice_equal(entry->tenant, query->tenant)); /* P9: the range asked for no other */
+    ASSERT(slice_equal(entry->tenant, query->tenant)); /* P9: the range excludes other tenants */
     struct query_entry *kept = &query->entries[query->count];
     *kept = (struct query_entry){.entry = *entry, .prev_hash = progress->entry_pace.hash};
     kept->entry.tenant = query->tenant;
@@ -134,8 +134,7 @@ static bool keep_entry(void *context, const struct entry *entry)
            progress->bytes + ENTRY_BYTES_USUAL <= LIMIT_PAGE_BYTES_MAX;
 }
 
-/* A reading that begins may stand before the cursor that it was given, in the same chain; and a
- * cursor may be ahead of the chain's end. */
+/* A reading may begin before its cursor in the chain; a cursor may be past the chain's end. */
 static struct entry_cursor later_of(const struct entry_cursor *given, const struct entry_cursor *at)
 {
     bool one_chain = memcmp(given->chain_id, at->chain_id, sizeof at->chain_id) == 0;
@@ -161,7 +160,7 @@ static enum status step_entries(
     return status;
 }
 
-/* Evidence of an operation cannot be older than the operation, which spares reading what is. */
+/* Evidence of an operation is not older than the operation, so older entries are not read. */
 static enum status entries_since(struct store *reader, struct query *query, struct err *err)
 {
     struct progress *progress = query->progress;
@@ -201,7 +200,7 @@ static enum status begin_page(struct store *reader, struct query *query, struct 
     return query->kind == QUERY_RECORDS ? begin_records(query) : begin_entries(reader, query, err);
 }
 
-/* Steps until the turn is over or the page is. */
+/* Runs steps until the turn or the page is complete. */
 static enum status turn_page(
     struct store *reader, struct query *query, bool *ret_done, struct err *err)
 {
@@ -218,8 +217,8 @@ static enum status turn_page(
 }
 
 /*
- * The first turn of a page does nothing but line up: however many queries are in one batch, only
- * one of those that go on is run with each batch.
+ * The first turn of a page only queues it: however many queries are in one batch, each batch runs
+ * only one that continues.
  */
 static enum status read_page(struct store *reader, struct query *query, struct err *err)
 {
@@ -304,8 +303,8 @@ static enum status turns(struct store *reader, struct query *query)
     return status;
 }
 
-/* What only the engine's thread knows stays there: when everything before it is durable, and what a
- * duty acts on, which has to be as new as the due that led to it. */
+/* Some queries must run on the engine thread: those that wait until everything before them is
+ * durable, and those for duties, which must be as new as the due that led to them. */
 static bool runs_beside(const struct query *query)
 {
     return query->kind != QUERY_NOTHING && query->kind != QUERY_READY && !query->any_tenant;

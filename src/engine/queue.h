@@ -1,5 +1,5 @@
 /*
- * queue: engine calls in the order they came, linked through call->next.
+ * queue: engine calls in order of arrival, linked through call->next.
  */
 #ifndef ONCE_ENGINE_QUEUE_H
 #define ONCE_ENGINE_QUEUE_H

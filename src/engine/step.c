@@ -1,6 +1,6 @@
 /*
- * One call of a batch: the record it is about as the batch left it so far, the decision, and what
- * that changes. Nothing here touches the store.
+ * One call of a batch: its record with the batch's changes so far, the decision, and its changes.
+ * Nothing here touches the store.
  */
 #include "base/check.h"
 #include "core/source.h"
@@ -8,7 +8,7 @@
 
 /* ---- decide -------------------------------------------------------------------------------- */
 
-/* A key's hash says of which kind its record is. When another is stored there, the disk lies. */
+/* A key's hash determines the kind of its record. If a different kind is stored, it is damaged. */
 static enum status kind_check(const struct record *record, unsigned kinds, struct err *err)
 {
     return record == NULL || store_kind_in(kinds, record->kind)
@@ -17,7 +17,7 @@ static enum status kind_check(const struct record *record, unsigned kinds, struc
                      (int)record->kind);
 }
 
-/* The record a call is about, as the batch left it so far; NULL when there is none. */
+/* The record of a call, with the batch's changes so far; NULL if absent. */
 static enum status found_of(struct step *step, struct err *err)
 {
     const struct request *request = &step->call->request;
@@ -31,7 +31,7 @@ static enum status found_of(struct step *step, struct err *err)
         step->found = record;
         return kind_check(record, STORE_KIND(request_record_kind(request)), err);
     }
-    /* P9: another tenant's operation is no operation. */
+    /* P9: a different tenant's operation counts as absent. */
     bool foreign = record != NULL && request->key.tenant.len > 0 &&
                    !slice_equal(record->key.tenant, request->key.tenant);
     step->found = foreign ? NULL : record;
@@ -61,8 +61,8 @@ enum status step_compose(struct cycle *cycle, const struct step *step, struct en
     return OK;
 }
 
-/* A body that prepare brought, or the call of this batch whose it is (E2). What prepare brought is
- * of the record as it was: an empty body of this batch must not be taken for that. */
+/* A body from prepare, or from the call of this batch that brought it (E2). Prepare's body belongs
+ * to the old record: it must not replace an empty body of this batch. */
 static enum status take_body(const struct step *step, const struct body_ref *body,
     struct slice brought, struct slice fetched, struct slice *ret_bytes)
 {
@@ -80,7 +80,7 @@ static enum status take_body(const struct step *step, const struct body_ref *bod
     return OK;
 }
 
-/* What the answer needs besides the record. */
+/* Takes the bodies that the answer needs. */
 static enum status take_bodies(const struct step *step)
 {
     struct engine_call *call = step->call;
@@ -99,7 +99,7 @@ static enum status take_bodies(const struct step *step)
     return OK;
 }
 
-/* Change what the batch knows of a key. A dependent group may have to take it back. */
+/* Changes the mark of a key. A dependent group may have to undo it. */
 static struct cycle_seen *seen_change(struct work *work, struct cycle_seen *seen)
 {
     if (work->undo != NULL) {
@@ -119,7 +119,7 @@ void count_change(struct cycle *cycle, const struct record *found, const struct 
     counts->by_status[next->status]++;
 }
 
-/* What the batch knows of the key from now on. A new operation brings its own bodies or none. */
+/* Updates the mark of the key. A new operation brings its own bodies or none. */
 static void remember(struct cycle *cycle, struct work *work, struct step *step,
     const struct record *next, const struct change *change)
 {
@@ -141,9 +141,8 @@ static bool only_this_call(enum status status)
     return status == E_NOMEM || status == E_LIMIT;
 }
 
-/* The bytes that go with a body of a record from now on: the call's own when they are new; those
- * that the batch brought before, when the record keeps them and the store does not have them yet;
- * else none. */
+/* The bytes to store with a record's body: the call's own if they are new; those that the batch
+ * brought before, if the record keeps them and the store does not have them yet; otherwise none. */
 static struct slice body_bytes(const struct body_ref *body, bool is_new, struct slice own,
     const struct body_ref *before, struct slice brought)
 {
@@ -166,7 +165,7 @@ static void make_change(
     ret_change->version_expected = found == NULL ? 0 : found->version;
     ASSERT(!put || next->version == ret_change->version_expected + 1); /* S3 */
     if (put) {
-        /* An enqueue always brings what is to be sent: the first may have been erased. */
+        /* An enqueue always brings its request body: the first one may have been erased. */
         bool made = found == NULL || !op_id_equal(&found->operation_id, &next->operation_id) ||
                     call->decision.kind == DECISION_ENQUEUED;
         bool sealed = record_status_sealed(next->status) && call->outcome_body.len > 0;
@@ -177,7 +176,7 @@ static void make_change(
     }
 }
 
-/* P12: past the limit a new key is refused; what is there stays. True: refused. */
+/* P12: past the limit a new key is refused; existing keys stay. True: refused. */
 static bool past_keys_max(const struct cycle *cycle, const struct step *step)
 {
     struct engine_call *call = step->call;
@@ -207,7 +206,7 @@ static enum status source_key_of(const struct step *step, const struct record *r
     return source_key_seal(&record->key, &record->source, ret_key, err);
 }
 
-/* The last sealed version of what it came from, for decide. */
+/* Sets the last sealed version of its source, for decide. */
 static enum status tell_source(struct cycle *cycle, struct step *step, struct err *err)
 {
     bool claims = step->call->note == NULL && step->call->request.kind == REQUEST_CLAIM;
@@ -231,14 +230,13 @@ static enum status tell_source(struct cycle *cycle, struct step *step, struct er
 }
 
 /*
- * What is remembered of the source once this operation is sealed. ret_change stays "none" when that
- * is nothing new. The step's moment gets the version that is the last sealed one from now on: the
- * seal's entry shows it.
+ * The source's record after this seal. ret_change stays "none" if it does not change. The step's
+ * moment gets the last sealed version after the seal, which the seal's entry shows.
  */
 static enum status remember_source(struct cycle *cycle, struct step *step,
     const struct record *sealed, struct change *ret_change, struct err *err)
 {
-    /* What was rejected before its first attempt had no effect, and outdates nothing. */
+    /* An operation rejected before its first attempt had no effect, and outdates nothing. */
     bool ran = sealed->fence > 0;
     if (step->call->decision.change != CHANGE_PUT || !record_status_sealed(sealed->status) ||
         !ran || !source_ordered(&sealed->source)) {
@@ -264,8 +262,8 @@ static enum status remember_source(struct cycle *cycle, struct step *step,
     return status;
 }
 
-/* Everything about an answer that can fail, before the batch takes notice of the call. ret_changes
- * are the source's, "none" when it stays, and the operation's with its entry. */
+/* Does everything about an answer that can fail, before the call changes the batch. ret_changes are
+ * the source's change, "none" if there is none, and the operation's with its entry. */
 static enum status make_answer(struct cycle *cycle, struct step *step,
     struct change ret_changes[CHANGES_A_CALL], struct record **ret_next, struct err *err)
 {
@@ -290,7 +288,7 @@ static enum status make_answer(struct cycle *cycle, struct step *step,
     return status;
 }
 
-/* From a lost future, or of a tenant that showed one (quarantine.h). */
+/* The request is from a lost future, or its tenant is in quarantine (quarantine.h). */
 static bool is_quarantined(struct cycle *cycle, const struct work *work, const struct step *step)
 {
     const struct request *request = &step->call->request;
@@ -301,8 +299,8 @@ static bool is_quarantined(struct cycle *cycle, const struct work *work, const s
 }
 
 /*
- * Decide one call. changes[1] gets what is to be committed, changes[0] what goes before it; the
- * entry of the former is empty when the call is parked, refused, or leaves nothing behind.
+ * Decides one call. changes[1] gets its change, changes[0] the one before it. The entry of
+ * changes[1] is empty if the call is parked, refused, or changes nothing.
  */
 static enum status decide_request(struct cycle *cycle, struct work *work, struct step *step,
     struct change changes[CHANGES_A_CALL], struct err *err)
@@ -345,8 +343,8 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
 
 /* ---- notes --------------------------------------------------------------------------------- */
 
-/* The record that a note is about. What is of another tenant is left out of it (P9), so the id that
- * was asked for is not repeated either: step->note is what may be shown. */
+/* The record of a note. A different tenant's record is left out (P9), and so is the requested id:
+ * step->note has only what may be shown. */
 static void note_about(struct step *step)
 {
     static const struct op_id none = {{0}};
@@ -373,7 +371,7 @@ static enum status decide_note(struct cycle *cycle, struct step *step, struct en
         return err_set(&call->err, E_NOMEM, "out of memory for evidence"), OK;
     }
     note_about(step);
-    (void)!step_compose(cycle, step, ret_entry); /* what failed is in the call's own err */
+    (void)!step_compose(cycle, step, ret_entry); /* a failure is in the call's own err */
     return OK;
 }
 
@@ -393,7 +391,7 @@ void step_clear(struct step *step, int64_t now_ms)
     step->again = false;
 }
 
-/* How many of the two changes of one call are to be stored, moved to the front. */
+/* Moves the changes to store to the front, and returns how many of the two there are. */
 static size_t keep_changes(struct change changes[CHANGES_A_CALL])
 {
     if (changes[1].entry.bytes.len == 0) {
@@ -408,7 +406,7 @@ static size_t keep_changes(struct change changes[CHANGES_A_CALL])
 
 enum status step_decide(struct cycle *cycle, struct work *work, struct step *step, struct err *err)
 {
-    struct change *made = work->changes + work->used; /* there is room for two of each call */
+    struct change *made = work->changes + work->used; /* room for two changes of each call */
     step_clear(step, work->batch.now_ms);
     step->call->decided++;
     step->moment =

@@ -11,10 +11,10 @@
 
 enum {
     SIGNATURE_BYTES = 64,               /* RFC 8032 section 5.1.6 */
-    SIGNED_BYTES = 4 + SIGNATURE_BYTES, /* key id in front, as signed notes have it */
+    SIGNED_BYTES = 4 + SIGNATURE_BYTES, /* key id first, as in signed notes */
     SIGNED_TEXT_BYTES = (SIGNED_BYTES + 2) / 3 * 4,
     HASH_TEXT_BYTES = (32 + 2) / 3 * 4,
-    KEY_BYTES = 1 + 32, /* 0x01 for Ed25519 in front */
+    KEY_BYTES = 1 + 32, /* 0x01 for Ed25519 first */
     KEY_TEXT_BYTES = KEY_BYTES / 3 * 4,
     ORIGIN_BYTES_MAX = 5 + 37, /* "once/", the chain id, a terminator */
     ALGORITHM_ED25519 = 0x01,  /* signed-note's number for it */
@@ -50,7 +50,7 @@ static enum status crypto_failed(struct err *err, const char *what)
 static void put_origin(char ret_text[ORIGIN_BYTES_MAX], const char *chain_id)
 {
     int length = snprintf(ret_text, ORIGIN_BYTES_MAX, "once/%s", chain_id);
-    ASSERT(length == ORIGIN_BYTES_MAX - 1); /* a key id of half an origin would be a stranger's */
+    ASSERT(length == ORIGIN_BYTES_MAX - 1); /* a truncated origin would give a different key id */
 }
 
 /* The key id of signed-note: SHA-256(name ‖ "\n" ‖ algorithm ‖ key), its first four bytes. */
@@ -71,7 +71,7 @@ static bool chain_id_read(struct slice text, char ret_text[37])
     if (!uuid_read(text, bytes)) {
         return false;
     }
-    /* Written back, so that capital letters are not a second spelling. */
+    /* Compared with the canonical form, so that capital letters are not a second spelling. */
     return slice_is(text, uuid_put(ret_text, bytes));
 }
 
@@ -210,7 +210,7 @@ enum status checkpoint_compose_tied(const struct chain *chain,
     if (status != OK) {
         return status;
     }
-    /* A note signed for another chain would be believed by nobody. */
+    /* A note signed for a different chain would be refused by everybody. */
     ASSERT(strcmp(chain->chain_id, key.chain_id) == 0);
     memcpy(checkpoint.chain_id, key.chain_id, sizeof checkpoint.chain_id);
     size_t body_bytes = put_body(note, &checkpoint);
@@ -234,7 +234,7 @@ enum status checkpoint_compose_tied(const struct chain *chain,
     return OK;
 }
 
-/* Cut a text into exactly count lines, each ended by a line break. */
+/* Splits a text into exactly count lines, each ended by a line break. */
 static bool split_lines(struct slice text, struct slice *ret_lines, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -262,7 +262,7 @@ static bool read_tie(struct slice line, struct checkpoint_tie *ret_tie)
                sizeof ret_tie->hash.bytes);
 }
 
-/* Those between the time and the empty line. */
+/* Reads the lines between the time and the empty line. */
 static bool read_ties(const struct slice *lines, size_t count, struct checkpoint *checkpoint)
 {
     ASSERT(count <= CHECKPOINT_TIES_MAX);
@@ -283,7 +283,7 @@ static size_t count_lines(struct slice text)
     return count;
 }
 
-/* Read the members of a note. That they are spelt in the one right way is checked by the caller. */
+/* Reads the members of a note. The caller checks that they are in canonical form. */
 static bool read_note(
     struct slice text, struct checkpoint *ret_checkpoint, unsigned char ret_signed[SIGNED_BYTES])
 {
@@ -306,7 +306,7 @@ static bool read_note(
                ret_signed, SIGNED_BYTES);
 }
 
-/* OpenSSL's answer is three-valued: right, wrong, and could not tell. */
+/* OpenSSL has three answers: valid, invalid, and could not check. */
 static enum status check_signature(struct slice body, const unsigned char *signature,
     const struct checkpoint_key *key, struct err *err)
 {
@@ -361,7 +361,7 @@ struct ties {
     const char *own;
 };
 
-/* What has no key comes first, then what was heard of last. */
+/* Chains without a key come first, then those active most recently. */
 static int64_t tie_rank(const struct store_chain *chain)
 {
     static const unsigned char none[32];

@@ -10,7 +10,7 @@ enum {
     CURSOR_BYTES = 25,
     CHAIN_AT = 1,
     SEQ_AT = 17,
-    TEXT_BYTES_MAX = 64, /* more than any cursor has: what is longer is not read */
+    TEXT_BYTES_MAX = 64, /* more than any cursor has: a longer text is refused */
 };
 
 static bool is_nil(const unsigned char chain_id[16])
@@ -48,7 +48,7 @@ enum status evidence_cursor_read(
         return err_set(err, E_INVALID, "it is not a cursor: use one that a reading returned");
     }
     memcpy(cursor.chain_id, bytes + CHAIN_AT, sizeof cursor.chain_id);
-    if (is_nil(cursor.chain_id)) { /* no chain has it, and a store takes it for the start */
+    if (is_nil(cursor.chain_id)) { /* no chain has this id; a store would start over */
         return err_set(err, E_INVALID, "the cursor belongs to a different chain of evidence");
     }
     for (int i = 0; i < 8; i++) {

@@ -26,12 +26,12 @@ void chain_hash(const struct digest *prev_hash, struct slice bytes, struct diges
     digest_sha256_2(prev_hash->bytes, sizeof prev_hash->bytes, bytes.data, bytes.len, ret_hash);
 }
 
-/* Members are written in the order that RFC 8785 sorts them, so the text is canonical as it comes.
- * Each helper writes `,"name":value`; the first member of an object is written by hand.
+/* Members are written in the order of RFC 8785, so the text is canonical from the start. Each
+ * helper writes `,"name":value`; the first member of an object is written separately.
  *
- * Every decision makes an entry, and half of what the engine does for a call is writing this text
- * and hashing it. So the helpers are always inline: the length of a name is then known when
- * compiling, and appending it is a comparison and two or three stores. */
+ * Every decision makes an entry, and the engine spends half its work for a call on writing and
+ * hashing this text. So the helpers are always inline: the length of a name is then a compile-time
+ * constant, and appending it is a comparison and two or three stores. */
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE void put_text(struct buf *out, const char *name, struct slice text)
@@ -64,8 +64,8 @@ INLINE void put_word(struct buf *out, const char *name, struct slice word)
     buf_char(out, '"');
 }
 
-/* Beyond 2^53 a JSON number is not the same to everybody, and RFC 8785 would change it. A holder
- * can show any 64-bit fence, so such a number is written as text (RFC 7493 section 2.2). */
+/* Beyond 2^53 readers disagree about a JSON number, and RFC 8785 would change it. A holder can
+ * present any 64-bit fence, so such a number is written as text (RFC 7493 section 2.2). */
 INLINE void put_u64(struct buf *out, const char *name, uint64_t value)
 {
     buf_str(out, name);
@@ -88,7 +88,7 @@ INLINE void put_digest(struct buf *out, const char *name, const struct digest *d
 
 static void put_conflict(struct buf *out, const struct entry_facts *facts)
 {
-    ASSERT(facts->found != NULL); /* P7: it is in conflict with something */
+    ASSERT(facts->found != NULL); /* P7: there is a record to conflict with */
     put_digest(out, ",\"conflict\":{\"received_fingerprint\":", &facts->request->fingerprint);
     put_digest(out, ",\"stored_fingerprint\":", &facts->found->fingerprint);
     buf_char(out, '}');
@@ -119,7 +119,7 @@ static void put_source(struct buf *out, const struct source *source)
     buf_char(out, '}');
 }
 
-/* A record of the same key that is a later operation's is not the one asked for. */
+/* A record of the same key may belong to a later operation, which is not the one asked for. */
 static bool found_named(const struct entry_facts *facts)
 {
     return facts->found != NULL &&
@@ -164,7 +164,7 @@ static void put_decided_work(struct buf *out, const struct entry_facts *facts)
 {
     const struct request *request = facts->request;
     const struct policy *policy = &request->policy;
-    /* request_check: a negative one would be written as a large one. */
+    /* request_check ensures it: a negative number would be written as a large one. */
     ASSERT(policy->deadline_ms >= 0);
     ASSERT(request->delay_ms >= 0);
     put_u64(out, ",\"decided\":{\"attempt\":", facts->decision->next.attempt);
@@ -176,7 +176,7 @@ static void put_decided_work(struct buf *out, const struct entry_facts *facts)
     if (request->door != RECORD_DOOR_NONE) {
         put_str(out, ",\"door\":", record_door_name(request->door));
     }
-    /* As asked for; the record's own is at the top. They differ when a seal is refused. */
+    /* The requested one; the record's own is at the top. They differ if a seal is refused. */
     if (entry_kind(facts) != RECORD_EFFECT) {
         put_text_if(out, ",\"effect_id\":", request->effect_id);
     }
@@ -214,13 +214,13 @@ static void put_decided_grant(struct buf *out, const struct entry_facts *facts)
     }
 }
 
-/* What decide was given and which rule it applied: enough to decide again. */
+/* The input of decide and the rule it applied: enough to decide again. */
 static void put_decided(struct buf *out, const struct entry_facts *facts)
 {
     const struct request *request = facts->request;
     const struct policy *policy = &request->policy;
     bool by_key = request_by_key(request->kind);
-    ASSERT(facts->decision->rule != NULL); /* P10: or nobody could decide it again */
+    ASSERT(facts->decision->rule != NULL); /* P10: needed to decide again */
     ASSERT(policy->window_ms >= 0);
     put_decided_work(out, facts);
     put_decided_grant(out, facts);
@@ -241,7 +241,7 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
         put_source(out, &request->source);
     }
     if (request_names_status(request->kind)) {
-        /* An enqueue that names none asks for pending. */
+        /* An enqueue without a status asks for pending. */
         put_str(out, ",\"status\":",
             record_status_name((int)request->status == 0 ? RECORD_PENDING : request->status));
     }
@@ -301,7 +301,7 @@ static void put_dedupe(struct buf *out, const struct entry_facts *facts, struct 
     buf_char(out, '}');
 }
 
-/* Why nothing happened, for decisions that are refusals; otherwise the reason given. */
+/* For refusals: why nothing happened; otherwise the reason given. */
 static struct slice entry_reason(const struct entry_facts *facts)
 {
     switch (facts->decision->kind) {
@@ -351,8 +351,8 @@ static void put_entry_id(const struct chain *chain, struct buf *out)
     buf_char(out, '"');
 }
 
-/* The calendar costs more than the rest of the line's numbers together, and the time of one batch
- * is the same for all of it. */
+/* Formatting the date costs more than all other numbers of the line, and all entries of a batch
+ * have the same time. */
 static struct slice chain_time(struct chain *chain, int64_t now_ms)
 {
     if (chain->time_ms != now_ms) {
@@ -370,8 +370,8 @@ static void put_quoted_if(struct buf *out, const char *name, struct slice quoted
     }
 }
 
-/* What links an effect to its command and to the provider (CCO-8). The record's effect_id is what
- * the provider calls it; its own name is the caller's, else its id. */
+/* Links an effect to its command and to the provider (CCO-8). The record's effect_id is the
+ * provider's name for it; its own name is the caller's, or else its id. */
 static void put_command(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
 {
     const struct record *record = &facts->decision->next;
@@ -405,7 +405,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     const struct record_key *key = known ? &record->key : &request->key;
     const char *state = known ? record_status_name(record->status) : "absent";
     char id_text[KIND_ID_TEXT_BYTES];
-    /* P9: what is another tenant's was not found. The janitor's requests have no tenant. */
+    /* P9: a different tenant's record counts as absent. The janitor's requests have no tenant. */
     ASSERT(!known || request->key.tenant.len == 0 ||
            slice_equal(record->key.tenant, request->key.tenant));
     struct slice operation_id = slice_str(kind_id_put(
@@ -448,7 +448,7 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     buf_char(out, '}');
 }
 
-/* Chain what was appended to out from an offset on. */
+/* Chains the bytes that were appended to out from an offset on. */
 static enum status append(struct chain *chain, struct buf *out, size_t from, struct entry *entry)
 {
     if (buf_status(out) != OK) {
@@ -505,7 +505,7 @@ enum status entry_compose_archived(struct chain *chain, const struct store_remov
 
 /* ---- showing ------------------------------------------------------------------------------ */
 
-/* Behind the string that begins at *at; false when it does not end. */
+/* Moves *at past the string that begins there; false: it does not end. */
 static bool skip_string(struct slice text, size_t *at)
 {
     ASSERT(text.data[*at] == '"');
@@ -519,7 +519,7 @@ static bool skip_string(struct slice text, size_t *at)
     return false;
 }
 
-/* Behind the value that begins at *at: brackets are counted, strings passed over whole. */
+/* Moves *at past the value that begins there: brackets are counted, strings skipped. */
 static bool skip_value(struct slice text, size_t *at)
 {
     size_t depth = 0;
@@ -541,9 +541,9 @@ static bool skip_value(struct slice text, size_t *at)
     return false;
 }
 
-/* Where the first member of the object begins whose name is not before the given one; where the
- * object ends when there is none. 0: the text is not an object. Canonical text has no spaces, and
- * ours no name that is not ASCII, so bytes are in the order of RFC 8785. */
+/* Where the first member begins whose name does not sort before the given one; if there is none,
+ * where the object ends. 0: the text is not an object. Canonical text has no spaces and our names
+ * are ASCII, so byte order is the order of RFC 8785. */
 static size_t member_place(struct slice text, const char *name)
 {
     struct slice wanted = slice_str(name);
@@ -570,7 +570,7 @@ static size_t member_place(struct slice text, const char *name)
     return at < text.len && text.data[at] == '}' ? at : 0;
 }
 
-/* Add a member in front of the one at a place, or after the last one. */
+/* Adds a member before the one at a place, or after the last one. */
 static void put_member(
     struct buf *out, struct slice text, size_t place, const char *name, const struct digest *digest)
 {

@@ -3,8 +3,8 @@
  *
  * Promises:  hash = SHA-256(previous hash ‖ bytes), where the first previous hash is 32 zero bytes
  *            and bytes are the canonical JSON (RFC 8785) of the entry without prev_hash and hash.
- *            Sequence numbers are dense from 1 (P10). Fingerprints in it are keyed; bodies never
- *            are in it. "decided" holds what decide was given, so that anybody can decide again.
+ *            Sequence numbers are dense from 1 (P10). Its fingerprints are keyed; it never contains
+ *            bodies. "decided" holds the input of decide, so that anybody can decide again.
  * Threads:   one chain, one thread.
  *
  * Members, sorted: actor?, chain_id, command_id?, conflict?{received_fingerprint,
@@ -24,48 +24,49 @@ struct chain {
     uint64_t seq;       /* of the last entry; 0 for none */
     struct digest hash; /* of the last entry; zero for none */
     char chain_id[37];  /* a UUID as text */
-    int64_t time_ms;    /* of the last entry, and the same as text: a batch has one time */
+    int64_t time_ms;    /* of the last entry, also as text: a batch has one time */
     char time[TEXT_TIME_BYTES];
 };
 
-/* Continue where a store stands. */
+/* Continues at the head of a store. */
 void chain_init(
     struct chain *chain, const struct store_head *head, const struct store_identity *identity);
 
-/* The hash of an entry that follows one with this hash; zero before the first. Whoever checks a
- * chain, of a store or from a server, computes it with this. */
+/* The hash of an entry that follows one with this hash; zero before the first. Every check of a
+ * chain, in a store or from a server, uses this function. */
 void chain_hash(const struct digest *prev_hash, struct slice bytes, struct digest *ret_hash);
 
-/* What one entry is made of. */
+/* The input of one entry. */
 struct entry_facts {
     const struct request *request;
-    const struct record *found; /* NULL: there was none */
+    const struct record *found; /* NULL: it was absent */
     const struct decision *decision;
     struct decide_moment moment;
 };
 
-/* Compose the entry for a decision, append it to the chain. The bytes live in out, which is only
- * appended to. E_LIMIT or E_NOMEM: the chain has not moved. */
+/* Composes the entry for a decision and appends it to the chain. The bytes are appended to out.
+ * E_LIMIT or E_NOMEM: the chain is unchanged. */
 enum status entry_compose(struct chain *chain, const struct entry_facts *facts, struct buf *out,
     struct entry *ret_entry) MUST_CHECK;
 
-/* Compose the entry that says that evidence up to removable->seq leaves the journal (type
- * "evidence.archived"). As entry_compose; it decides nothing. */
+/* Composes the entry that reports that evidence up to removable->seq leaves the journal (type
+ * "evidence.archived"). Like entry_compose; it decides nothing. */
 enum status entry_compose_archived(struct chain *chain, const struct store_removable *removable,
     int64_t now_ms, struct buf *out, struct entry *ret_entry) MUST_CHECK;
 
-/* Append an entry as its readers get it: the stored object with `hash` and `prev_hash` (64 hex)
- * added as members, in canonical order. E_CORRUPT: the bytes are not an entry's; E_NOMEM, E_LIMIT:
- * out is short of room. */
+/* Appends an entry in the form that readers get: the stored object with the members `hash` and
+ * `prev_hash` (64 hex) added, in canonical order. E_CORRUPT: the bytes are not an entry; E_NOMEM,
+ * E_LIMIT: out has no room. */
 enum status entry_show(
     const struct entry *entry, const struct digest *prev_hash, struct buf *out) MUST_CHECK;
 
-/* How IDS-14, which knows three decisions, names the answer to a begin: the finer ones are
- * duplicates or refusals that ran nothing, with the detail beside it (DESIGN section 4). */
+/* The name that IDS-14, which has three decisions, gives to the answer to a begin: our finer
+ * decisions become duplicates or refusals that ran nothing, with the detail beside it (DESIGN
+ * section 4). */
 const char *entry_dedupe(enum decision_kind kind);
 
-/* What the entry is about, which is the prefix of its operation_id; an operation when nothing was
- * found. */
+/* The kind of the entry's record, which chooses the prefix of operation_id; an operation if no
+ * record was found. */
 enum record_kind entry_kind(const struct entry_facts *facts);
 
 /* "execution.started", … for a decision (entry_type.c has the table). */

@@ -1,10 +1,10 @@
 /*
- * What an entry is called: one table, by what happened and to which kind of record.
+ * The type of an entry: one table, by event and kind of record.
  */
 #include "base/check.h"
 #include "evidence/entry.h"
 
-/* What a decision did. Everything that is not listed is an observation. */
+/* What a decision did. Anything not listed is an observation. */
 enum event {
     EVENT_OBSERVED,
     EVENT_ENQUEUED,
@@ -17,7 +17,7 @@ enum event {
     EVENT_RELEASED,
     EVENT_UNKNOWN,
     EVENT_RESOLVED,
-    EVENT_RETRIED, /* to be claimed again: by its holder, or by a person */
+    EVENT_RETRIED, /* pending again: by its holder, or by a person */
     EVENT_DEAD,
     EVENT_CANCELLED,
     EVENT_CONFIRMATION_REQUESTED,
@@ -45,7 +45,7 @@ enum { KIND_END = RECORD_DELIVERY + 1 };
         [RECORD_EFFECT] = (effect), [RECORD_DELIVERY] = (delivery)                                 \
     }
 
-/* NULL: it does not happen to the kind. */
+/* NULL: the kind does not have the event. */
 static const char *const types[EVENT_END][KIND_END] = {
     [EVENT_OBSERVED] = ALL(OBSERVATION),
     [EVENT_ENQUEUED] = EACH(NULL, "command.received", "effect.created", "delivery.received"),
@@ -88,7 +88,7 @@ static enum event settled(enum record_status status)
 /* A command that waits before its first attempt waits for a confirmation (core/kind.h). */
 static bool awaited_confirmation(const struct entry_facts *facts)
 {
-    ASSERT(facts->found != NULL); /* what wakes was there */
+    ASSERT(facts->found != NULL); /* only an existing record wakes */
     return facts->found->kind == RECORD_COMMAND && facts->found->attempt == 0;
 }
 

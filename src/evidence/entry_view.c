@@ -11,10 +11,10 @@
 #include "core/effect_names.h"
 #include "core/source.h"
 
-/* Integers beyond this are no JSON numbers to everybody (RFC 7493 section 2.2): written as text. */
+/* Readers disagree about larger JSON numbers (RFC 7493 section 2.2): they are written as text. */
 #define NUMBER_MAX (UINT64_C(1) << 53)
 
-/* A reader that remembers the first member that was wrong, so that it is checked once. */
+/* A reader that remembers the first invalid member, so that it is checked once. */
 struct members {
     const struct json_value *object;
     const char *wrong; /* NULL while all is well */
@@ -72,7 +72,7 @@ static uint64_t u64_of(struct members *members, const char *name, bool optional)
     return 0;
 }
 
-/* A number that fits what it is put into. */
+/* A number that is at most max. */
 static uint64_t u64_max(struct members *members, const char *name, bool optional, uint64_t max)
 {
     uint64_t value = u64_of(members, name, optional);
@@ -107,7 +107,7 @@ static void digest_of(struct members *members, const char *name, struct digest *
     digest_text(members, name, text_of(members, name), ret_digest);
 }
 
-/* The digest of a text that is not in the entry; empty when the member is absent. */
+/* The digest of a text that is not in the entry; empty if the member is absent. */
 static struct slice digest_if(struct members *members, const char *name, struct arena *arena)
 {
     if (text_if(members, name).len == 0) {
@@ -188,7 +188,7 @@ static void read_by_key(struct members *decided, struct entry_view *view)
             fail(decided, "source");
         }
     } else if (view->moment.version_sealed.len > 0) {
-        fail(decided, "sealed_version"); /* of what? */
+        fail(decided, "sealed_version"); /* a version without a source */
     }
     if (parent.len > 0 && !uuid_read(parent, request->parent.bytes)) {
         fail(decided, "parent");
@@ -198,7 +198,7 @@ static void read_by_key(struct members *decided, struct entry_view *view)
     }
 }
 
-/* What takes a fence: a grant, or what names a new record. */
+/* Reads the fence of a grant, or of a request that names a new record. */
 static void read_fence(struct members *decided, struct entry_view *view)
 {
     struct request *request = &view->request;
@@ -232,7 +232,7 @@ static void read_numbers(struct members *decided, struct request *request)
     request->version = u64_max(decided, "wanted_version", true, INT64_MAX);
 }
 
-/* What was decided, on what, and when. */
+/* Reads the decision, its version and its time. */
 static void read_decision(struct members *decided, struct entry_view *view)
 {
     view->decision = text_of(decided, "decision");
@@ -343,7 +343,7 @@ static void read_key(struct members *top, struct entry_view *view)
     key->principal = text_if(top, "principal");
     key->key = text_if(top, "idempotency_key");
     if (key->tenant.len == 0 || key->key.len == 0) {
-        return; /* about an operation that nobody knows: its key is not known either */
+        return; /* the operation is absent, and so is its key */
     }
     view->keyed = record_key_seal_as(key, view->kind, &err) == OK;
     if (!view->keyed) {
@@ -351,7 +351,7 @@ static void read_key(struct members *top, struct entry_view *view)
     }
 }
 
-/* Members that say again what others say must agree. */
+/* Members that repeat others must agree with them. */
 static void check_echoes(struct members *top, const struct entry_view *view)
 {
     char text[64];
@@ -389,12 +389,12 @@ static void read_archived(struct members *top, struct entry_view *view)
     }
 }
 
-/* What says nothing of a decision is one of the notes that are known to have none. */
+/* An entry without a decision must be one of the known notes. */
 static void check_note(struct members *top, const struct entry_view *view)
 {
     bool duplicates = slice_is(view->type, "observation.emitted");
     if (!view->decides && duplicates && (view->count == 0 || !view->keyed || !view->dedupe)) {
-        fail(top, "count"); /* coalesced duplicates say how many, and of which key */
+        fail(top, "count"); /* coalesced duplicates need a count and a key */
     }
     if (!view->decides && !duplicates && !view->archives && !slice_is(view->type, "access.read") &&
         !slice_is(view->type, "config.changed") && !slice_is(view->type, "delivery.acknowledged")) {
@@ -444,7 +444,7 @@ static enum status read_members(
     return OK;
 }
 
-/* What decide() asserts of a request is asked for here: these bytes come from a disk. */
+/* Checks everything that decide() asserts about a request: these bytes come from a disk. */
 static enum status check_request(const struct entry_view *view, struct err *err)
 {
     ASSERT(view->decides);
@@ -510,7 +510,7 @@ bool entry_view_tells_ref(const struct entry_view *view, struct slice effect_id)
            (is_old && slice_equal(view->effect_id, effect_id));
 }
 
-/* A JSON string of the detail is what the entry says. */
+/* Whether the entry's name equals a JSON string of the detail. */
 static bool tells_name(struct slice told, struct slice quoted, struct buf *scratch)
 {
     buf_clear(scratch);

@@ -7,8 +7,8 @@
 #include "base/limits.h"
 #include "core/source.h"
 
-/* What is remembered of a record: enough to decide on it. Texts are held as their digests, which
- * are equal exactly when the texts are. */
+/* What is kept of a record: enough to decide on it. Texts are kept as digests, which are equal
+ * exactly if the texts are. */
 struct redecide_record {
     struct digest key_hash;
     struct digest fingerprint;
@@ -19,7 +19,7 @@ struct redecide_record {
     struct digest came_from; /* source_digest */
     struct op_id operation_id;
     struct op_id parent;
-    uint64_t seq;    /* of the entry that was folded last; 0: not to be relied on */
+    uint64_t seq;    /* of the last folded entry; 0: unreliable */
     uint64_t tenant; /* the first 64 bits of the tenant's digest */
     uint64_t fence;
     uint64_t version; /* 0: not known */
@@ -45,7 +45,7 @@ struct redecide_record {
     uint8_t door;
     bool retained;
     bool is_seen;         /* its record was compared (redecide_record_check) */
-    uint8_t source_bytes; /* of a source: how long its version is … */
+    uint8_t source_bytes; /* of a source: the length of its version … */
     char *source;         /* … and the version; owned */
 };
 
@@ -93,7 +93,7 @@ static size_t slot_of(const struct redecide *redecide, uint64_t prefix)
 {
     ASSERT(redecide->slot_count > 0);
     ASSERT((redecide->slot_count & (redecide->slot_count - 1)) == 0); /* or the mask skips slots */
-    /* Fibonacci hashing: a hostile journal can choose its prefixes, and then is merely slow. */
+    /* Fibonacci hashing: a hostile journal can choose its prefixes, but that only makes it slow. */
     return (size_t)((prefix * UINT64_C(0x9e3779b97f4a7c15)) >> 16) & (redecide->slot_count - 1);
 }
 
@@ -113,7 +113,7 @@ static void slots_fill(struct redecide *redecide)
 static void record_expand(
     const struct redecide_record *from, const struct record_key *key, struct record *ret_record);
 
-/* Forget what is past its window: to decide() it is the same as absent. */
+/* Forgets records past their window: to decide() they are the same as absent. */
 static void records_sweep(struct redecide *redecide)
 {
     static const struct record_key key = {.tenant = {"t", 1}, .key = {"k", 1}};
@@ -162,7 +162,7 @@ static enum status records_room(struct redecide *redecide, struct err *err)
         return OK;
     }
     records_sweep(redecide);
-    /* Half of it must be free after a sweep, or sweeps would come ever faster. */
+    /* Half of the room must be free after a sweep, or sweeps would become ever more frequent. */
     enum status status = redecide->count < redecide->cap / 2 ? OK : records_grow(redecide, err);
     if (redecide->slots != NULL) {
         slots_fill(redecide);
@@ -170,7 +170,7 @@ static enum status records_room(struct redecide *redecide, struct err *err)
     return status;
 }
 
-/* By operation when there is an id to look for, otherwise by key. */
+/* By operation if there is an id, otherwise by key. */
 static struct redecide_record *records_find(
     struct redecide *redecide, const struct digest *key_hash, const struct op_id *operation_id)
 {
@@ -229,7 +229,7 @@ static void record_expand(
     const struct redecide_record *from, const struct record_key *key, struct record *ret_record)
 {
     ASSERT(from->source_bytes == 0 || from->source != NULL);
-    ASSERT(from->kind != 0); /* it was folded, not only made room for */
+    ASSERT(from->kind != 0); /* it was folded, not just allocated */
     *ret_record = (struct record){
         .key = *key,
         .version = from->version,
@@ -262,7 +262,7 @@ static void record_expand(
     ret_record->key.hash = from->key_hash;
 }
 
-/* Equal exactly when the sources are. */
+/* Two digests are equal exactly if the sources are. */
 static struct digest source_digest(const struct source *source)
 {
     struct digest parts[3], whole = {0};
@@ -286,7 +286,7 @@ static bool text_pack(struct slice digest, struct digest *ret_digest)
     return true;
 }
 
-/* Remember a record whose texts are digests already. The key's own hash and tenant stay. */
+/* Keeps a record whose texts are already digests. The key's own hash and tenant stay. */
 static void record_pack(
     const struct record *from, uint64_t seq, uint64_t tenant, struct redecide_record *ret_record)
 {
@@ -357,7 +357,7 @@ static enum status compare_record_told(
     const char *state = known ? record_status_name(next->status) : "absent";
     char id[KIND_ID_TEXT_BYTES];
     struct digest effect_id, provider_ref;
-    struct entry_view told = *view; /* names as digests, which is what is known of the record's */
+    struct entry_view told = *view; /* names as digests, as they are kept of the record */
     told.effect_id = text_digest(view->effect_id, &effect_id);
     told.provider_ref = text_digest(view->provider_ref, &provider_ref);
     if (!slice_is(view->lifecycle_state, state)) {
@@ -405,9 +405,9 @@ static enum status compare_dedupe(
     return OK;
 }
 
-/* A new operation takes the request's source, a new attempt takes it when it names a version, and
- * everything else keeps the one it had. Only the record says the source without a version of a
- * request, so there is nothing to compare it with. */
+/* A new operation takes the request's source, a new attempt takes it if it names a version, and
+ * every other request keeps the old source. A source without a version is only in the record, so
+ * there is nothing to compare it with. */
 static enum status compare_source_told(const struct entry_view *view,
     const struct decision *decision, const struct redecide_record *known, struct err *err)
 {
@@ -451,7 +451,7 @@ static enum status compare_told(const struct entry_view *view, const struct deci
     return status == OK ? compare_dedupe(view, decision, err) : status;
 }
 
-/* Numbers of the record that was stored against those of the one that is made again. */
+/* Compares the numbers of the stored record with those of the record made again. */
 static enum status compare_record(
     const struct record *stored, const struct record *made, bool version_known, struct err *err)
 {
@@ -501,9 +501,9 @@ static enum status compare_record(
 }
 
 /*
- * Which version the record has from now on. After an expired record it goes on or starts anew, as
- * the store had forgotten it or not, and the entry says which. Old entries do not say it: there it
- * does not follow, and is taken from the record stored, or is 0: not known.
+ * The record's version after the decision. After an expired record it continues, or starts again if
+ * the store had forgotten that record; the entry says which. Old entries do not say it: then the
+ * version is taken from the stored record, or is 0: not known.
  */
 static bool version_follows(
     const struct entry_view *view, const struct record *found, struct decision *decision)
@@ -537,7 +537,7 @@ static enum status compare_stored(const struct redecide_stored *stored,
 
 /* ---- the fold ----------------------------------------------------------------------------- */
 
-/* What decide() was given: the record, unless it is another tenant's (P9). */
+/* The record that decide() was given; absent if it belongs to a different tenant (P9). */
 static struct redecide_record *find(struct redecide *redecide, const struct entry_view *view)
 {
     const struct request *request = &view->request;
@@ -548,15 +548,15 @@ static struct redecide_record *find(struct redecide *redecide, const struct entr
         record->tenant != tenant_mark(request->key.tenant)) {
         return NULL;
     }
-    /* A key's hash says of which kind its record is. When a different one was stored there, it was
-     * not by us, and decide() would assert. */
+    /* A key's hash determines the kind of its record. If a different kind is stored there, it was
+     * not written by us, and decide() would assert. */
     if (record != NULL && record->kind != view->kind) {
         return NULL;
     }
     return record;
 }
 
-/* Fold what was decided, or what was stored where it could not be decided. */
+/* Folds the decided record, or the stored one if it could not be decided again. */
 static enum status fold(struct redecide *redecide, const struct record *next, uint64_t seq,
     struct slice tenant, struct err *err)
 {
@@ -576,7 +576,7 @@ static enum status fold(struct redecide *redecide, const struct record *next, ui
 
 /* ---- sources ------------------------------------------------------------------------------ */
 
-/* What the entries so far say about a source. *ret_sure is false when some that matter are gone. */
+/* What the entries so far say about a source. *ret_sure is false if entries are missing. */
 static enum status source_known(struct redecide *redecide, const struct record_key *operation,
     const struct source *source, struct record *ret_known, bool *ret_there, bool *ret_sure,
     struct err *err)
@@ -588,7 +588,7 @@ static enum status source_known(struct redecide *redecide, const struct record_k
         return E_CORRUPT;
     }
     const struct redecide_record *known = records_find(redecide, &key.hash, NULL);
-    bool other = known != NULL && known->kind != RECORD_SOURCE; /* stored by who knows whom */
+    bool other = known != NULL && known->kind != RECORD_SOURCE; /* not written by us */
     *ret_there = known != NULL && !other;
     *ret_sure = known == NULL ? !redecide->partial : !other && known->seq > redecide->gap_seq;
     ret_known->key = key;
@@ -607,20 +607,19 @@ static enum status source_differs(struct slice told, struct slice made, struct e
         SLICE_ARGS(made), SLICE_ARGS(told));
 }
 
-/* Decide was given the last sealed version of a source. */
+/* Whether decide was given the last sealed version of a source. */
 static bool compares_version(const struct request *request)
 {
     return request_by_key(request->kind) || request->kind == REQUEST_CLAIM;
 }
 
-/* Whose version that is: a claim's is the record's. */
+/* The source of that version: for a claim, the record's. */
 static const struct source *source_compared(const struct entry_view *view)
 {
     return view->request.kind == REQUEST_CLAIM ? &view->source : &view->request.source;
 }
 
-/* A begin, an enqueue and a claim were given the last sealed version that the seals before them
- * make. */
+/* A begin, an enqueue and a claim must have been given the last version sealed before them. */
 static enum status check_told_version(
     struct redecide *redecide, const struct entry_view *view, struct err *err)
 {
@@ -665,7 +664,7 @@ static enum status source_put(struct redecide *redecide, const struct record *ne
     return OK;
 }
 
-/* Numbers of what was stored of a source, against what its seal makes of it. */
+/* Compares the numbers of a stored source record with those that its seal makes. */
 static enum status compare_source(
     const struct redecide_stored *stored, bool changes, const struct record *next, struct err *err)
 {
@@ -687,8 +686,8 @@ static enum status compare_source(
 }
 
 /*
- * A seal whose operation, or what was sealed before it, is not known: take what was stored of the
- * source where that is still there, otherwise remember that we do not know how long it lasts.
+ * A seal whose operation, or an earlier seal, is not known: takes the stored source record if it is
+ * still there; otherwise remembers that its duration is not known.
  */
 static enum status source_unsure(struct redecide *redecide, const struct entry_view *view,
     const struct redecide_stored *stored, struct err *err)
@@ -710,8 +709,8 @@ static enum status source_unsure(struct redecide *redecide, const struct entry_v
     return OK;
 }
 
-/* What a seal makes of its source. Only told by entries of stores that remember them: they say the
- * version that is the last sealed one from then on. */
+/* Folds the source of a seal. Only entries of stores that remember sources have it: they name the
+ * last sealed version after the seal. */
 static enum status fold_source(struct redecide *redecide, const struct entry_view *view,
     const struct redecide_stored *stored, const struct decision *decision, struct err *err)
 {
@@ -746,8 +745,8 @@ static enum status fold_source(struct redecide *redecide, const struct entry_vie
 }
 
 /*
- * What the record is now does not follow from the entries: take the stored one where there is one
- * and decide() could live with it, otherwise remember that we do not know.
+ * The record does not follow from the entries: takes the stored record if there is one that
+ * decide() accepts; otherwise remembers that it is not known.
  */
 static enum status fold_unsure(struct redecide *redecide, const struct entry_view *view,
     const struct redecide_stored *stored, struct err *err)
@@ -786,7 +785,7 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
     if (known != NULL) {
         copy = *known;
         record_expand(&copy, view->keyed ? &view->request.key : &nameless, &found);
-        found.source = view->source; /* what a claim compares; nothing else of it is read */
+        found.source = view->source; /* what a claim compares; the rest is not read */
     }
     const struct record *there = known == NULL ? NULL : &found;
     struct decision decision = decide(there, &request, view->moment);
@@ -818,8 +817,8 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
 }
 
 /*
- * The version that the entry names is the one that the entries before it make. A store forgets an
- * expired record when it likes, and so do we: then the version may be 0 or go on.
+ * The entry must name the version that the entries before it make. A store forgets an expired
+ * record at any time, and so do we: then the version may be 0 or continue.
  */
 static enum status check_version(const struct redecide *redecide, const struct entry_view *view,
     const struct redecide_record *known, struct err *err)
@@ -839,7 +838,7 @@ static enum status check_version(const struct redecide *redecide, const struct e
     return differs_u64(err, "the version decided on", view->version, found.version);
 }
 
-/* P4: decide() asserts this, and an entry can say anything. */
+/* P4: decide() asserts this, and an entry may contain anything. */
 static enum status check_fence(const struct redecide *redecide, const struct entry_view *view,
     const struct redecide_record *known, struct err *err)
 {
@@ -852,9 +851,9 @@ static enum status check_fence(const struct redecide *redecide, const struct ent
 }
 
 /*
- * Entries are missing on which this decision may rest. A new operation rests on them only in that
- * there was none before; and where nothing is known, deciding without a record may well come out
- * the same.
+ * This decision may depend on missing entries. A new operation depends on them only because there
+ * must be none before it; and if nothing is known, deciding without a record may give the same
+ * result.
  */
 static enum status decide_unsure(struct redecide *redecide, const struct entry_view *view,
     const struct redecide_stored *stored, const struct redecide_record *known, struct err *err)
@@ -879,7 +878,7 @@ enum status redecide_entry(struct redecide *redecide, const struct entry_view *v
     if (!view->decides) {
         return OK;
     }
-    /* entry_view_read refuses what does not have these. */
+    /* entry_view_read refuses entries without these. */
     ASSERT(view->moment.now_ms > 0);
     ASSERT(view->keyed || !request_by_key(view->request.kind));
     struct redecide_record *known = find(redecide, view);
@@ -910,7 +909,7 @@ enum status redecide_entry(struct redecide *redecide, const struct entry_view *v
 enum status redecide_record_check(
     struct redecide *redecide, const struct record *stored, bool *ret_newer, struct err *err)
 {
-    ASSERT(stored->kind != RECORD_SOURCE); /* no entry makes it, so none can be compared */
+    ASSERT(stored->kind != RECORD_SOURCE); /* entries do not make it, so it cannot be compared */
     struct redecide_record *known = records_find(redecide, &stored->key.hash, NULL);
     struct record made;
     *ret_newer = known == NULL || (known->version != 0 && stored->version > known->version);
@@ -919,7 +918,7 @@ enum status redecide_record_check(
     }
     known->is_seen = true;
     if (known->seq == 0 || known->version == 0) {
-        return OK; /* not to be relied on */
+        return OK; /* unreliable */
     }
     if (stored->version != known->version) {
         return E_STALE;

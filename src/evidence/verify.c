@@ -17,21 +17,21 @@ enum {
     PROGRESS_EVERY_BYTES = 64 << 10, /* a millisecond or so */
 };
 
-/* A body of the change that is being read. */
+/* A body of the current change. */
 struct body_seen {
     bool there;
     struct digest digest;
     uint64_t bytes;
 };
 
-/* What came of one change, until the entry that closes it. */
+/* The items of one change, until the entry that closes it. */
 struct pending {
     struct body_seen request;
     struct body_seen outcome;
     bool put;
     struct record record; /* in the arena */
     bool sourced;
-    struct record source; /* what is remembered of the operation's source; in the arena */
+    struct record source; /* the record of the operation's source; in the arena */
     bool touched;
     struct digest touch; /* the key hash */
 };
@@ -40,9 +40,9 @@ struct verify {
     const struct verify_options *options;
     const struct mem *mem;
     struct verify_result result;
-    struct checkpoint_key key; /* whose notes to believe, when key_known */
+    struct checkpoint_key key; /* the key that notes must be signed with, if key_known */
     bool key_known;
-    struct checkpoint outside; /* kept elsewhere, when outside_given */
+    struct checkpoint outside; /* a checkpoint kept elsewhere, if outside_given */
     bool outside_given;
     struct arena arena; /* of one change */
     struct buf scratch; /* the canonical form of one entry */
@@ -50,24 +50,24 @@ struct verify {
     struct pending pending;
     uint64_t part;             /* the last one that began; 0: none yet */
     uint64_t batch;            /* the last one that began */
-    uint64_t batch_fence;      /* the highest given out, as the current batch says */
+    uint64_t batch_fence;      /* the highest given out, according to the current batch */
     uint64_t seq;              /* of the last entry */
     struct digest hash;        /* its hash */
     uint64_t fence;            /* of the last grant */
     int64_t time_ms;           /* of the last entry */
-    struct digest anchor_hash; /* of the last entry before what is kept … */
+    struct digest anchor_hash; /* of the last entry before those that are kept … */
     uint64_t anchor_seq;       /* … and its number; 0: nothing is missing */
     bool anchor_told;          /* an entry says that everything up to it was archived */
-    bool squeezed;             /* the current part is */
+    bool squeezed;             /* the current part is squeezed */
     bool inherits;             /* there are chains besides this one */
-    bool lost;                 /* after damage: what comes next need not follow on */
+    bool lost;                 /* after damage: the next item need not continue */
     bool spoiled;              /* there is damage in the parts so far */
     uint64_t progress_bytes;   /* at the last report */
-    enum status status;        /* why the walk was stopped by us; OK: it was not */
+    enum status status;        /* why we stopped the stream; OK: we did not */
     struct err err;            /* the same in words */
 };
 
-/* Where something is, for a damage. */
+/* The place of a damage. */
 struct spot {
     uint64_t segment;
     uint64_t offset;
@@ -123,10 +123,10 @@ static void change_clear(struct verify *verify)
 
 /* ---- parts and batches -------------------------------------------------------------------- */
 
-/* The chain at the start of what is kept: everything before was archived, or nothing was there. */
+/* Starts the chain at the first kept part: everything before was archived, or did not exist. */
 static void anchor(struct verify *verify, const struct replay_item *item)
 {
-    ASSERT(verify->part == 0); /* later parts follow on from the first */
+    ASSERT(verify->part == 0); /* later parts continue from the first */
     ASSERT(item->part_known);
     verify->seq = item->seq_before;
     verify->hash = item->hash_before;
@@ -150,12 +150,12 @@ static void anchor(struct verify *verify, const struct replay_item *item)
     }
 }
 
-/* That it follows the part before it and belongs to this store is checked by the store. */
+/* The store checks that it follows the part before it and belongs to this store. */
 static void on_part(struct verify *verify, const struct replay_item *item)
 {
     verify->result.segments++;
     if (!item->part_known) {
-        verify->lost = true; /* damage of its own, and the store says so */
+        verify->lost = true; /* the store reports that damage itself */
     } else {
         verify->squeezed = item->squeezed;
         verify->result.squeezed += item->squeezed;
@@ -166,7 +166,7 @@ static void on_part(struct verify *verify, const struct replay_item *item)
     verify->part = item->part;
 }
 
-/* A change is closed by its entry, so between batches nothing may be open. */
+/* An entry closes its change, so no change may be open between batches. */
 static void close_batch(struct verify *verify, const struct replay_item *item)
 {
     const struct pending *pending = &verify->pending;
@@ -182,7 +182,7 @@ static void close_batch(struct verify *verify, const struct replay_item *item)
     }
 }
 
-/* That its number and fence go on from the batch before is checked by the store. */
+/* The store checks that its number and fence continue from the batch before. */
 static void on_batch(struct verify *verify, const struct replay_item *item)
 {
     struct spot spot = spot_of(item);
@@ -226,7 +226,7 @@ static void check_body(struct verify *verify, const struct spot *spot, const cha
     }
 }
 
-/* Check a record by itself and copy it into the arena. */
+/* Checks a record by itself and copies it into the arena. */
 static enum status read_record(
     struct verify *verify, const struct replay_item *item, struct record *ret_record)
 {
@@ -265,7 +265,7 @@ static enum status on_record(struct verify *verify, const struct replay_item *it
     return status;
 }
 
-/* A record that was written again to let its segment go: no decision, no entry. */
+/* A record that was written again so that its segment can be squeezed: no decision, no entry. */
 static enum status on_moved(struct verify *verify, const struct replay_item *item)
 {
     struct record record;
@@ -293,13 +293,13 @@ static void on_touch(struct verify *verify, const struct replay_item *item)
 
 /* ---- entries ------------------------------------------------------------------------------ */
 
-/* Which seq and previous hash must be, and hash is. Goes on from what the entry says. */
+/* Checks seq, previous hash and hash. Continues from the entry's own values. */
 static void check_chain(struct verify *verify, const struct spot *spot, const struct entry *entry)
 {
     struct digest hash;
     chain_hash(&verify->hash, entry->bytes, &hash);
     if (verify->lost && entry->seq > verify->seq + 1) {
-        /* What it is chained to is part of the damage that was reported already. */
+        /* The entry it is chained to is part of damage that was already reported. */
         redecide_gap(&verify->redecide, entry->seq - 1);
     } else if (entry->seq != verify->seq + 1) {
         damage(verify, spot, "entry %llu stands where %llu belongs", (unsigned long long)entry->seq,
@@ -324,13 +324,13 @@ static void check_outside(struct verify *verify, const struct spot *spot)
     if (!digest_equal(&verify->outside.hash, &verify->hash)) {
         damage(verify, spot, "the external checkpoint has a different hash for entry %llu",
             (unsigned long long)verify->seq);
-        /* Somebody wrote another history that checks out: how far back it goes nobody can tell. */
+        /* Somebody wrote a different, valid history: how far back it goes is not known. */
         verify->result.good_seq = 0;
         verify->result.good_batch = 0;
     }
 }
 
-/* What the frame says and what the JSON says. */
+/* Compares the frame with the JSON. */
 static void check_frame(struct verify *verify, const struct spot *spot, const struct entry *entry,
     const struct entry_view *view)
 {
@@ -371,7 +371,7 @@ static void check_grant(
     verify->fence = view->fence > verify->fence ? view->fence : verify->fence;
 }
 
-/* The outcome that a seal or a resolve brings, against the record and the body stored with it. */
+/* Compares the outcome of a seal or resolve with the record and the body stored with it. */
 static void check_settled(
     struct verify *verify, const struct spot *spot, const struct entry_view *view)
 {
@@ -396,8 +396,8 @@ static void check_settled(
     }
 }
 
-/* The entry has the record's fence: of a grant, or as its holder showed it. The janitor and an
- * operator show none, nor does what gives up work that nobody holds. */
+/* Whether the entry has the record's fence: of a grant, or presented by its holder. The janitor and
+ * an operator present none, nor does giving up work that nobody holds. */
 static bool shows_fence(const struct entry_view *view)
 {
     enum request_kind kind = view->request.kind;
@@ -415,7 +415,7 @@ static bool brings_request(const struct entry_view *view, const struct record *r
            record->request.bytes > 0;
 }
 
-/* The record stored with an entry, against the entry. */
+/* Compares the record stored with an entry with the entry. */
 static void check_put(struct verify *verify, const struct spot *spot, const struct entry_view *view)
 {
     const struct record *record = &verify->pending.record;
@@ -444,13 +444,13 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
     if (brings_request(view, record) && !verify->pending.request.there) {
         damage(verify, spot, "the request's bytes are missing");
     }
-    /* N8: it was settled before, and keeps that outcome. */
+    /* N8: it was settled before and keeps that outcome. */
     if (request_settles(&view->request) && !slice_is(view->rule, "N8")) {
         check_settled(verify, spot, view);
     }
 }
 
-/* What is remembered of a source, against the operation that was sealed with it (R7). */
+/* Compares a source's record with the operation that was sealed with it (R7). */
 static void check_source(
     struct verify *verify, const struct spot *spot, const struct entry_view *view)
 {
@@ -519,7 +519,7 @@ static enum status run_redecide(
     return status;
 }
 
-/* What is missing at the start must have been archived, and an entry that is left says so. */
+/* Entries missing at the start must have been archived, and a later entry must say so. */
 static void check_archived(struct verify *verify, const struct entry_view *view)
 {
     if (view->archives && view->archived_seq == verify->anchor_seq &&
@@ -556,7 +556,7 @@ static enum status on_evidence(
         if (view.decides) {
             check_grant(verify, &spot, &view);
         }
-        /* What rests on entries of other chains is decided again with all of them. */
+        /* Decisions that depend on other chains are made again with all chains together. */
         bool alone = verify->options->redecide && !verify->inherits;
         status = alone ? run_redecide(verify, &spot, &view) : OK;
     } else {
@@ -628,9 +628,9 @@ static void on_damage(struct verify *verify, const struct replay_item *item)
     }
 }
 
-/* ---- whom to believe ---------------------------------------------------------------------- */
+/* ---- trusted keys ------------------------------------------------------------------------- */
 
-/* The store's own public key, unless it is not readable: then no note can be checked with it. */
+/* The store's own public key; if it is unreadable, no note can be checked with it. */
 static enum status read_identity(
     struct verify *verify, const struct store_identity *identity, struct err *err)
 {
@@ -645,7 +645,7 @@ static enum status read_identity(
     return status;
 }
 
-/* Whose notes to believe, and the one that was kept elsewhere. */
+/* Reads the public key for notes, and the checkpoint kept elsewhere. */
 static enum status read_trust(
     struct verify *verify, const struct store_identity *identity, struct err *err)
 {
@@ -728,7 +728,7 @@ static void check_end(struct verify *verify)
 {
     struct verify_result *result = &verify->result;
     const struct replay_item nowhere = {.part = verify->part};
-    ASSERT(verify->status == OK); /* it was not stopped: this is the end */
+    ASSERT(verify->status == OK); /* not stopped: this is the end */
     close_batch(verify, &nowhere);
     result->last_seq = verify->seq;
     result->last_hash = verify->hash;
@@ -753,7 +753,7 @@ static enum status run(struct verify *verify, struct err *err)
         .mem = verify->mem, .io = verify->options->io, .unfinished = verify->options->unfinished};
     enum status status = store_replay(verify->options->url, &options, visit, verify, &replay_err);
     if (status == E_CORRUPT) {
-        /* It cannot be replayed at all. That is an answer, not a failure to look. */
+        /* It cannot be replayed at all. That is a finding, not a failure to check. */
         damage(verify, &(struct spot){0}, "%s", replay_err.text);
         status = OK;
     } else if (status != OK) {

@@ -3,13 +3,13 @@
  *
  * One pass over the entries in the store's order, then one over the records.
  *
- * Entries of one record come in the order in which they were decided, but for those that
- * applications made in transactions of their own: they are chained later. So a first pass notes the
- * operations of such a chain, the main pass keeps all entries of those, and they are decided again
- * at the end, in the order of the versions that they name.
+ * Entries of one record come in the order of their decisions, except those that applications made
+ * in their own transactions, which are chained later. So a first pass collects the operations of
+ * such a chain, the main pass keeps all their entries, and these are decided again at the end, in
+ * the order of the versions that they name.
  *
- * Others may write meanwhile. A record that is newer than the entries read is looked at again after
- * the entries that came since; only if none of them explains it, it is damage.
+ * Others may write at the same time. A record that is newer than the entries read is checked again
+ * after the entries that came since; it is damage only if none of them explains it.
  */
 #include "evidence/verify_shared.h"
 
@@ -27,21 +27,21 @@ enum {
     ENTRY_CANONICAL_BYTES_MAX = 1 << 20,
     RECORDS_ARENA_BYTES_MAX = 64 << 20, /* one page of records */
     RECORDS_PAGE = 512,
-    RECENT_HASHES = 4096, /* of each chain: more than is committed while a checkpoint is made */
+    RECENT_HASHES = 4096, /* for each chain: more than is committed while a checkpoint is made */
     SETTLE_TRIES = 20,    /* to see the ends of all chains while others write … */
     SETTLE_PAUSE_MS = 100,
 };
 
 /* One chain, as far as it was read. */
 struct shared_chain {
-    struct store_chain told;   /* as the store has it */
+    struct store_chain told;   /* as stored */
     struct checkpoint_key key; /* when is_signed */
     bool is_signed;
     uint64_t seq; /* of the last entry read, or of the last that was removed */
     struct digest hash;
     struct digest *recent; /* hashes of the last RECENT_HASHES entries, by seq; NULL: none yet */
     size_t recent_cap;     /* room for entries up to this one */
-    uint64_t noted;        /* the last checkpoint read is about this entry */
+    uint64_t noted;        /* the entry that the last checkpoint read covers */
     uint64_t fence;        /* of its last grant */
     int64_t time_ms;       /* of its last entry */
 };
@@ -50,7 +50,7 @@ struct shared_chain {
 struct kept_back {
     uint64_t prefix;  /* of the key's hash */
     uint64_t version; /* that it was decided on */
-    int rank;         /* of several on one version: what changes it comes last */
+    int rank;         /* among several on one version: the change comes last */
     size_t order;     /* as read */
     struct entry entry;
 };
@@ -68,7 +68,7 @@ struct tied {
     char signer[37]; /* whose checkpoint it was */
 };
 
-/* A record that was newer than the entries read by then. */
+/* A record that was newer than the entries read before it. */
 struct newer {
     struct digest key_hash;
     struct op_id operation_id;
@@ -93,10 +93,10 @@ struct shared {
     bool outside_given;              /* a checkpoint kept elsewhere … */
     unsigned char outside_chain[16]; /* … which is about this chain */
     struct checkpoint outside;
-    bool settled;       /* of all chains, at the last look */
+    bool settled;       /* of all chains, at the last check */
     bool keeps_ends;    /* the store says where its chains end */
     bool is_new_chain;  /* the next entry is of a chain that is not known here */
-    enum status status; /* why a visitor stopped; OK: it did not */
+    enum status status; /* why a visitor stopped; OK: none did */
     struct err err;
 };
 
@@ -147,7 +147,7 @@ static bool stop(struct shared *shared, enum status status, const char *what)
 static struct shared_chain *chain_find(struct shared *shared, const unsigned char chain_id[16])
 {
     struct shared_chain *chains = shared->chains.items;
-    for (size_t i = shared->chains.count; i > 0; i--) { /* the newest are asked for most */
+    for (size_t i = shared->chains.count; i > 0; i--) { /* the newest are used most */
         if (memcmp(chains[i - 1].told.chain_id, chain_id, 16) == 0) {
             return &chains[i - 1];
         }
@@ -162,7 +162,7 @@ static void chain_key(struct shared_chain *chain)
     checkpoint_key_make(chain->told.chain_id, chain->told.public_key, &chain->key);
 }
 
-/* A chain is new, or is further than it was. */
+/* A chain is new, or has grown. */
 static bool on_chain(void *context, const struct store_chain *told)
 {
     struct shared *shared = context;
@@ -176,7 +176,7 @@ static bool on_chain(void *context, const struct store_chain *told)
             .told = *told, .seq = told->removed_seq, .hash = told->removed_hash};
         chain_key(chain);
         if (told->removed_seq > 0) {
-            redecide_gap(&shared->redecide, 0); /* what it decided is not known */
+            redecide_gap(&shared->redecide, 0); /* the removed decisions are not known */
         }
     }
     chain->told = *told;
@@ -194,8 +194,8 @@ static enum status read_chains(struct shared *shared, struct err *err)
                : status;
 }
 
-/* A chain is further than a tie says by what others committed meanwhile, which is not much: its
- * last hashes are kept. Past these nothing is compared. */
+/* A chain may have grown slightly beyond its tie because of concurrent commits: its last hashes are
+ * kept. Older ties are not compared. */
 static void check_tie(struct shared *shared, const struct tied *tied)
 {
     const struct checkpoint_tie *tie = &tied->tie;
@@ -236,7 +236,7 @@ static bool note_ties(struct shared *shared, const struct checkpoint *checkpoint
     return true;
 }
 
-/* Whose notes are believed is what the store says. An application's chain has none. */
+/* The store says which keys are valid. An application's chain has no checkpoints. */
 static bool on_checkpoint(
     struct shared *shared, struct shared_chain *chain, const struct entry *entry)
 {
@@ -244,7 +244,7 @@ static bool on_checkpoint(
     struct checkpoint checkpoint;
     struct err err = {0};
     if (entry->seq <= chain->noted && entry->seq > 0) {
-        return true; /* a reading goes on after an entry, and this is about that one */
+        return true; /* reading continues after an entry, and this note covers that entry */
     }
     shared->result.checkpoints++;
     chain->noted = entry->seq;
@@ -276,7 +276,7 @@ static bool is_outside(const struct shared *shared, const struct shared_chain *c
            memcmp(shared->outside_chain, chain->told.chain_id, sizeof shared->outside_chain) == 0;
 }
 
-/* The checkpoint that was kept elsewhere: of which chain it is. */
+/* Finds the chain of the checkpoint kept elsewhere. */
 static enum status read_outside(struct shared *shared, struct err *err)
 {
     const struct shared_chain *chains = shared->chains.items;
@@ -317,7 +317,7 @@ static void keep_hash(const struct shared *shared, struct shared_chain *chain)
     chain->recent[at] = chain->hash;
 }
 
-/* Dense and chained (P10). Goes on from what the entry says. */
+/* Checks that the chain is dense and linked (P10). Continues from the entry's own values. */
 static void check_link(struct shared *shared, struct shared_chain *chain, const struct entry *entry)
 {
     ASSERT(entry->kind == ENTRY_EVIDENCE);
@@ -342,8 +342,8 @@ static void check_link(struct shared *shared, struct shared_chain *chain, const 
     }
 }
 
-/* What the row says and what the JSON says; and that time and fences of one process only grow. An
- * application's chain has neither: a transaction that commits late is chained late. */
+/* Compares the row with the JSON, and checks that time and fences of one process only grow. This
+ * does not hold for an application's chain: a transaction that commits late is chained late. */
 static enum status check_row(struct shared *shared, struct shared_chain *chain,
     const struct entry *entry, const struct entry_view *view)
 {
@@ -393,8 +393,8 @@ static bool is_kept(const struct shared *shared, uint64_t prefix)
                                              shared->prefixes.count, sizeof prefix, u64_compare);
 }
 
-/* Several decisions may rest on one version, and at most one of them changes it. What finds an
- * operation unknown for the first time changes it too, and what finds it so later does not. */
+/* Several decisions may depend on one version, and at most one of them changes it. The first
+ * decision that finds an operation unknown changes it too; later ones do not. */
 static int rank_of(const struct entry_view *view)
 {
     static const char *const changing[] = {
@@ -468,7 +468,7 @@ static enum status on_view(struct shared *shared, struct shared_chain *chain,
                                    : decide_again(shared, entry, view);
 }
 
-/* An entry is read, and something is done with it. */
+/* Reads an entry and passes it to a function. */
 static enum status with_view(struct shared *shared, const struct entry *entry,
     enum status (*act)(
         struct shared *, struct shared_chain *, const struct entry *, const struct entry_view *))
@@ -476,7 +476,7 @@ static enum status with_view(struct shared *shared, const struct entry *entry,
     struct entry_view view;
     struct err err = {0};
     struct shared_chain *chain = chain_find(shared, entry->chain_id);
-    ASSERT(chain != NULL); /* on_entry asks for the chains before it reads on */
+    ASSERT(chain != NULL); /* on_entry reads the chains again before it continues */
     arena_clear(&shared->arena);
     enum status status =
         entry_view_read(entry->bytes, &shared->arena, &shared->scratch, &view, &err);
@@ -537,7 +537,7 @@ static enum status read_entries_once(struct shared *shared, entry_visit visit, s
                : status;
 }
 
-/* Entries after the last one that was read. */
+/* Reads the entries after the last one read. */
 static enum status read_entries(struct shared *shared, entry_visit visit, struct err *err)
 {
     enum status status = read_entries_once(shared, visit, err);
@@ -589,7 +589,7 @@ static enum status decide_view(struct shared *shared, struct shared_chain *chain
     return decide_again(shared, entry, view);
 }
 
-/* Forget what was kept. Its bytes are its own. */
+/* Frees the kept entries, which own their bytes. */
 static void kept_clear(struct shared *shared)
 {
     const struct kept_back *kept = shared->kept.items;
@@ -603,7 +603,7 @@ static void kept_clear(struct shared *shared)
     shared->kept.count = 0;
 }
 
-/* What was kept, in the order of the versions. */
+/* Decides the kept entries again, in the order of the versions. */
 static enum status decide_kept(struct shared *shared, struct err *err)
 {
     struct kept_back *kept = shared->kept.items;
@@ -622,7 +622,7 @@ static enum status decide_kept(struct shared *shared, struct err *err)
 
 /* ---- across them -------------------------------------------------------------------------- */
 
-/* P4: a fence is granted once, whoever grants it. */
+/* P4: a fence is granted once, across all chains. */
 static void check_fences(struct shared *shared)
 {
     uint64_t *fences = shared->fences.items;
@@ -660,7 +660,7 @@ static void check_ends(struct shared *shared)
     }
 }
 
-/* Those of which the chain was not that far yet. */
+/* Compares the ties that were ahead of their chain. */
 static void check_ties(struct shared *shared)
 {
     const struct tied *ties = shared->ties.items;
@@ -692,8 +692,8 @@ static enum status on_record(struct shared *shared, const struct record *record)
     return OK;
 }
 
-/* P12: what the entries made is there until its window is over. What others forget meanwhile is
- * over by the store's time, which is read last. */
+/* P12: a record made by the entries must exist until its window is over. A record that others
+ * forget during the check is past its window by the store's time, which is read last. */
 static void check_unseen(struct shared *shared, int64_t now_ms)
 {
     size_t at = 0;
@@ -733,8 +733,8 @@ static enum status read_records(struct shared *shared, struct err *err)
     return status;
 }
 
-/* Records that the entries did not lead to: those that came since must. Decisions of applications
- * that are not chained yet explain as many. */
+/* Records that the entries did not lead to: later entries must. Unchained decisions of applications
+ * explain as many of them. */
 static void check_newer(struct shared *shared)
 {
     const struct newer *newer = shared->newer.items;
@@ -743,7 +743,7 @@ static void check_newer(struct shared *shared)
         unexplained +=
             redecide_version_of(&shared->redecide, &newer[i].key_hash) < newer[i].version;
     }
-    /* Where readers see less than was committed, only a settled moment shows what is missing. */
+    /* If readers see less than was committed, only a settled moment shows what is missing. */
     if (unexplained <= shared->result.unchained || (shared->keeps_ends && !shared->settled)) {
         return;
     }
@@ -757,7 +757,7 @@ static void check_newer(struct shared *shared)
     }
 }
 
-/* Until the ends of the chains are to be seen; others may never leave a moment for it. */
+/* Waits until the ends of the chains are visible; busy writers may prevent that. */
 static enum status settle(struct shared *shared, struct err *err)
 {
     enum status status = OK;
@@ -806,7 +806,7 @@ static enum status check_all(struct shared *shared, struct err *err)
 static void shared_release(struct shared *shared)
 {
     struct shared_chain *chains = shared->chains.items;
-    kept_clear(shared); /* when it was stopped before they were decided again */
+    kept_clear(shared); /* if it stopped before they were decided again */
     for (size_t i = 0; i < shared->chains.count; i++) {
         mem_free(shared->mem, chains[i].recent);
     }
@@ -843,7 +843,7 @@ enum status verify_shared_run(
         enum status closed = shared->store->ops->close(shared->store, status == OK ? err : NULL);
         status = status == OK ? closed : status;
     }
-    if (status == E_CORRUPT) { /* that is an answer, not a failure to look */
+    if (status == E_CORRUPT) { /* that is a finding, not a failure to check */
         damage(shared, NULL, NULL, "%s", err->text);
         shared->result.shared = true;
         status = OK;

@@ -27,7 +27,7 @@ static void *pack_room(struct pack *pack, size_t size)
     return at;
 }
 
-/* A terminated copy. Bodies get their terminator too: it costs a byte and spares a bug. */
+/* A terminated copy. Bodies are terminated too: it costs a byte and prevents bugs. */
 static const char *pack_text(struct pack *pack, struct slice text)
 {
     char *at = pack_room(pack, text.len + 1);
@@ -104,7 +104,7 @@ static const struct once_operation *pack_operation(
     return place;
 }
 
-/* Only the holder gets the fence here: who was not granted must not seal by mistake. */
+/* Only the holder gets the fence: a caller without a grant must not seal by mistake. */
 static bool shows_fence(const struct decision *decision)
 {
     switch (decision->kind) {

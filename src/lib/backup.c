@@ -19,15 +19,15 @@
 #include "lib/inspect.h"
 #include "store/journal/journal.h"
 
-enum { NAME_BYTES_MAX = 64 }; /* what is put after the target's name, and before it in a URL */
+enum { NAME_BYTES_MAX = 64 }; /* of the parts after the target's name, and before it in a URL */
 #define FRESH_MARK ".new-"    /* after the target's name, before the process and a number */
 
 struct backup {
     const struct backup_options *options;
     char to[PATH_MAX];                   /* without slashes at the end */
     char parent[PATH_MAX];               /* the directory that it is made in */
-    char fresh[PATH_MAX];                /* where the copy is until it is good */
-    int lock;                            /* on that, for as long as this process lives; or -1 */
+    char fresh[PATH_MAX];                /* where the copy is until it is verified */
+    int lock;                            /* lock on it, held while this process lives; or -1 */
     char url[PATH_MAX + NAME_BYTES_MAX]; /* of that */
     bool no_room;                        /* the copy was stopped because it would not fit */
 };
@@ -86,7 +86,7 @@ static enum status check_target(const struct backup *self, struct err *err)
                : OK;
 }
 
-/* What a failure leaves goes. Nothing depends on it. */
+/* Removes what a failure left. Nothing depends on it. */
 static void discard(const char *directory)
 {
     DIR *dir = opendir(directory);
@@ -104,7 +104,7 @@ static void discard(const char *directory)
 
 /* ---- what a killed one left --------------------------------------------------------------- */
 
-/* The process of "NAME.new-12-3f", where NAME is the target's; 0: that is not such a name. */
+/* The process id in "NAME.new-12-3f", where NAME is the target's; 0: not such a name. */
 static pid_t process_of(const char *name, const char *target)
 {
     static const char mark[] = FRESH_MARK;
@@ -123,8 +123,8 @@ static pid_t process_of(const char *name, const char *target)
     return strcmp(again, rest) == 0 ? (pid_t)pid : 0; /* as it is written, and nothing behind */
 }
 
-/* A directory of ours that is locked by nobody. Returns its descriptor, which has the lock; or -1.
- * A file system without such locks has nothing to remove. */
+/* Locks a directory of ours that nobody else has locked. Returns its descriptor, which holds the
+ * lock; or -1. On a file system without such locks nothing is removed. */
 static int lock_abandoned(int parent, const char *name)
 {
     struct stat facts;
@@ -146,13 +146,13 @@ static void remove_abandoned(const struct backup *self, int parent, const char *
     }
     (void)snprintf(path, sizeof path, "%s/%s", self->parent, name);
     discard(path);
-    (void)close(fd); /* it is gone, or somebody removes it by hand */
+    (void)close(fd); /* it is removed, or somebody removes it by hand */
     if (access(path, F_OK) != 0 && self->options->removed != NULL) {
         self->options->removed(self->options->context, path);
     }
 }
 
-/* Before the copy is made: it is as large. Whatever cannot be removed stays and harms nothing. */
+/* Called before the copy, because the remains are as large. What cannot be removed does no harm. */
 static void remove_all_abandoned(const struct backup *self)
 {
     const char *slash = strrchr(self->to, '/');
@@ -170,8 +170,8 @@ static void remove_all_abandoned(const struct backup *self)
     (void)closedir(dir);
 }
 
-/* Where the copy is made. The lock says that somebody works on it, also where process ids mean
- * something else. */
+/* Makes the directory for the copy. The lock shows that it is in use, also where process ids
+ * differ, such as in a container. */
 static enum status make_fresh(struct backup *self, struct err *err)
 {
     int failed = io_system.mkdir(io_system.context, self->fresh, 0700);
@@ -180,7 +180,7 @@ static enum status make_fresh(struct backup *self, struct err *err)
     }
     self->lock = open(self->fresh, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (self->lock >= 0) {
-        (void)flock(self->lock, LOCK_EX | LOCK_NB); /* without it no backup would remove it */
+        (void)flock(self->lock, LOCK_EX | LOCK_NB); /* without the lock, no backup removes it */
     }
     return OK;
 }
@@ -226,7 +226,7 @@ static enum status copy(struct backup *self, struct err *err)
     return status;
 }
 
-/* The copy ends behind a whole batch, so a torn one is damage here. */
+/* The copy ends after a whole batch, so a torn batch is damage here. */
 static enum status verify(struct backup *self, struct verify_result *result, struct err *err)
 {
     struct verify_options options = {.url = self->url, .progress = on_verified, .context = self};
@@ -250,7 +250,7 @@ static enum status publish(const struct backup *self, struct err *err)
 {
     struct stat facts;
     if (lstat(self->to, &facts) == 0) { /* rename would replace an empty directory */
-        return err_set(err, E_INVALID, "'%s' was created by another process meanwhile", self->to);
+        return err_set(err, E_INVALID, "'%s' was created by a different process", self->to);
     }
     int failed = io_system.rename(io_system.context, self->fresh, self->to);
     if (failed != 0) {
@@ -278,7 +278,7 @@ enum status backup_make(
     status = status == OK ? verify(&self, ret_result, err) : status;
     status = status == OK ? publish(&self, err) : status;
     if (status != OK) {
-        discard(self.fresh); /* gone already when it was renamed */
+        discard(self.fresh); /* no longer there if it was renamed */
     }
     if (self.lock >= 0) {
         (void)close(self.lock); /* only held */

@@ -10,7 +10,8 @@
 enum {
     INPUT_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20),  /* a copied outcome and all names */
     ANSWER_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20), /* a replayed one, and its record */
-    TRACE_TEXT_BYTES_MAX = 4 * LIMIT_TRACE_BYTES_MAX,   /* as given: blanks and escapes shrink */
+    TRACE_TEXT_BYTES_MAX = 4 * LIMIT_TRACE_BYTES_MAX,   /* as given: canonical form has no blanks
+                                                           and fewer escapes */
     TREE_BYTES_MAX = 64 * TRACE_TEXT_BYTES_MAX + 65536, /* more than such a text can need */
 };
 
@@ -86,7 +87,7 @@ static enum status take_payload(
     struct buf form;
     buf_init(&form, &call->once->mem, payload_form_bytes_max(text.len));
     status = builder_payload(engine, call->once->engine, text, NULL, &form);
-    if (status == OK && engine->request_body.data != text.data) { /* it is in the form */
+    if (status == OK && engine->request_body.data != text.data) { /* it is the canonical form */
         status = arena_copy(&call->inputs, engine->request_body, &engine->request_body);
     }
     buf_release(&form);
@@ -221,7 +222,7 @@ static enum status take_any(struct lib_call *call, const struct once_call *what,
         return err_set(err, E_MISUSE,
             set == 0 ? "the request is NULL" : "more than one member of the call is set");
     }
-    /* Of whose operations this handle may speak (P9). */
+    /* The tenant whose operations this handle may use (P9). */
     call->engine.request.key.tenant = call->once->tenant;
     if (what->begin != NULL) {
         return take_begin(call, what->begin, err);
@@ -241,8 +242,8 @@ static enum status take_any(struct lib_call *call, const struct once_call *what,
     return take_resolve(call, what->resolve, err);
 }
 
-/* Copies of all that the call borrows from the caller, whose strings may go before the answer
- * comes. After the limits were checked, so that there is room for them. */
+/* Copies everything that the call borrows, because the caller's strings may be freed before the
+ * answer comes. Called after the limits were checked, so that there is room. */
 static enum status copy_inputs(struct lib_call *call)
 {
     struct request *request = &call->engine.request;
@@ -259,8 +260,8 @@ static enum status copy_inputs(struct lib_call *call)
 
 /* ---- the life of a call -------------------------------------------------------------------- */
 
-/* Memory for the answer: after the commit it would be too late to find that there is none. The
- * engine takes the same care of its own copy of the record. */
+/* Reserves memory for the answer: after the commit it would be too late to run out of it. The
+ * engine does the same for its own copy of the record. */
 static enum status reserve(struct lib_call *call)
 {
     call->reserve_bytes = answer_bytes_max() + call->engine.request.outcome.meta.len;
@@ -298,7 +299,7 @@ void lib_call_release(struct lib_call *call)
 
 /* ---- and back ------------------------------------------------------------------------------ */
 
-/* What a caller hopes to hear; with no answer asked for, anything else is E_STALE. */
+/* The expected decision; if the caller wants no answer, any other is E_STALE. */
 static enum decision_kind wished(enum request_kind kind)
 {
     switch (kind) {
@@ -325,14 +326,14 @@ static enum decision_kind wished(enum request_kind kind)
     return DECISION_NOTHING;
 }
 
-/* The operation is no longer in progress because of this. */
+/* The decision ends the operation's in_progress. */
 static bool settles(enum decision_kind kind)
 {
     return kind == DECISION_SEALED || kind == DECISION_RELEASED || kind == DECISION_UNKNOWN ||
            kind == DECISION_RESOLVED || kind == DECISION_HELD_UNKNOWN;
 }
 
-/* A diff that cannot be made is only missing. */
+/* A diff that cannot be made is left out. */
 static enum status explain(struct lib_call *call, struct buf *out, bool *ret_truncated)
 {
     if (call->engine.decision.kind != DECISION_CONFLICT_REJECTED) {
@@ -345,7 +346,7 @@ static enum status explain(struct lib_call *call, struct buf *out, bool *ret_tru
     return status == E_NOMEM ? status : OK;
 }
 
-/* Put it into the reserve where it fits, which every change's answer does. */
+/* Puts the answer into the reserve if it fits. The answer to a change always does. */
 static struct once_answer *place_answer(struct lib_call *call, const struct answer_parts *parts)
 {
     size_t bytes = answer_bytes(parts);
@@ -354,7 +355,7 @@ static struct once_answer *place_answer(struct lib_call *call, const struct answ
         place = mem_alloc(&call->once->mem, bytes);
         return place == NULL ? NULL : answer_put(parts, place);
     }
-    /* The reserve is for the longest names; give back what these do not need. */
+    /* The reserve is for the longest names; release the unused part. */
     place = mem_resize(&call->once->mem, call->reserve, bytes);
     place = place == NULL ? call->reserve : place;
     call->reserve = NULL;
@@ -364,7 +365,7 @@ static struct once_answer *place_answer(struct lib_call *call, const struct answ
 static enum status make_answer(struct lib_call *call, struct once_answer **ret_answer)
 {
     const struct decision *decision = &call->engine.decision;
-    /* P7: who comes with another payload learns nothing of the record. */
+    /* P7: a caller with a different payload learns nothing about the record. */
     bool shown = decision->next.fence > 0 && decision->kind != DECISION_CONFLICT_REJECTED;
     struct buf diff;
     buf_init(&diff, &call->once->mem, LIMIT_DIFF_BYTES_MAX);

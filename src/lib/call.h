@@ -1,5 +1,5 @@
 /*
- * call: one request from the public structs to the engine and back to an answer.
+ * call: takes one request from the public structs to the engine, and its result back to an answer.
  *
  * Promises:  an invalid argument is reported by name, before anything happens. Everything that the
  *            answer to a change needs is allocated before the engine gets the call, so that E_NOMEM
@@ -16,21 +16,21 @@
 struct lib_call {
     struct engine_call engine; /* first, so that the engine's pointer is ours */
     struct once *once;
-    struct arena inputs;  /* what was derived or copied from the caller's structs */
-    struct arena answers; /* what the engine answers with */
+    struct arena inputs;  /* data derived or copied from the caller's structs */
+    struct arena answers; /* for the engine's answer */
     void *reserve;        /* room for the answer to any change */
     size_t reserve_bytes; /* its size */
-    once_done done;       /* once_submit's */
+    once_done done;       /* for once_submit */
     void *done_context;
 };
 
-/* Check, derive, reserve; copies: the caller's strings may go before the answer comes. On failure
- * nothing is held. */
+/* Checks, derives, reserves; copies: the caller's strings may be freed before the answer comes. On
+ * failure nothing is held. */
 enum status lib_call_init(struct lib_call *call, struct once *once, const struct once_call *what,
     bool copies, struct err *err) MUST_CHECK;
 void lib_call_release(struct lib_call *call);
-/* Make the answer from the engine's result. With ret_answer NULL only check whether the decision is
- * the expected one; E_STALE if it is not. */
+/* Makes the answer from the engine's result. With ret_answer NULL it only checks the decision:
+ * E_STALE if it is not the expected one. */
 enum status lib_call_answer(
     struct lib_call *call, struct once_answer **ret_answer, struct err *err) MUST_CHECK;
 

@@ -14,8 +14,8 @@
 #include "lib/copy_impl.h"
 
 enum {
-    CHAINING_CALLS_MAX = 100000, /* of housekeeping: more decisions than a day of applications' */
-    CHAINS_MAX = 1 << 20,        /* of a source; more would be a table of its own */
+    CHAINING_CALLS_MAX = 100000, /* housekeeping calls: more than a day of decisions */
+    CHAINS_MAX = 1 << 20,        /* chains of a source; more would need a table of their own */
     PIECE_ENTRIES = 512,
     SHOWN_BYTES_MAX = 4096,
     KEY_FILE_BYTES_MAX = 128, /* 32 bytes, or 64 digits and the end of a line */
@@ -53,15 +53,15 @@ static bool on_chain(void *context, const struct store_chain *chain)
     return true;
 }
 
-/* What stands for the source and its state: where its evidence ends, how far its fences are, and
- * how many records it has. A decision changes the first, a forgotten record the last. */
+/* Identifies the source and its state: the ends of its evidence, its highest fence, and its number
+ * of records. A decision changes the first, a forgotten record the last. */
 static void origin_make(struct copy_state *state, const struct store_counts *counts)
 {
     struct digest digest = {{0}};
     for (size_t i = 0; i < state->chain_count; i++) {
         const struct store_chain *chain = &state->chains[i];
         uint64_t seqs[2] = {chain->seq, chain->removed_seq};
-        if (chain->seq > 0) { /* a process that only looked in has written nothing */
+        if (chain->seq > 0) { /* a process that only read has written nothing */
             digest_sha256_2(digest.bytes, DIGEST_BYTES, chain->chain_id, 16, &digest);
             digest_sha256_2(digest.bytes, DIGEST_BYTES, seqs, sizeof seqs, &digest);
             digest_sha256_2(digest.bytes, DIGEST_BYTES, chain->hash.bytes, DIGEST_BYTES, &digest);
@@ -96,7 +96,7 @@ static enum status state_read(
     return OK;
 }
 
-/* C1. A process that was killed counts as gone a little later. */
+/* C1. A killed process counts as gone only after a while. */
 static enum status refuse_served(const struct copy *self, struct err *err)
 {
     for (size_t i = 0; i < self->state.chain_count; i++) {
@@ -138,7 +138,7 @@ static enum status close_store(struct store **store, enum status status, struct 
     return status;
 }
 
-/* Decisions of applications' own transactions are put into their chain, as any process does. */
+/* Chains the decisions of applications' own transactions, as any process does. */
 static enum status chain_decisions(struct copy *self, struct err *err)
 {
     struct store_options how = {.must_exist = true};
@@ -153,7 +153,7 @@ static enum status chain_decisions(struct copy *self, struct err *err)
     return status == OK ? open_source(self, err) : status;
 }
 
-/* A copy of something that does not check out would be worth nothing. */
+/* A copy of a damaged store would be worthless. */
 static bool on_verified(void *context, const struct verify_progress *now)
 {
     struct copy *self = context;
@@ -178,14 +178,14 @@ static enum status verify(struct copy *self, const char *url, bool unfinished,
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-/* Entries on their way from one store to the other. */
+/* The state of copying entries. */
 struct entry_copy {
     struct copy *self;
     struct digest *heads; /* of each chain: the hash of its last entry so far */
     uint64_t *seqs;
     size_t chain;  /* of the piece */
     uint64_t seen; /* entries of the source so far */
-    uint64_t had;  /* of these the target has already */
+    uint64_t had;  /* how many of these the target already has */
     struct change changes[PIECE_ENTRIES];
     struct digest prev_hashes[PIECE_ENTRIES];
     size_t count;
@@ -194,7 +194,7 @@ struct entry_copy {
     struct err *err;
 };
 
-/* A commit that inherits, on the target. */
+/* Commits a piece on the target. */
 static enum status commit_piece(
     struct copy *self, const struct change *changes, size_t count, struct err *err)
 {
@@ -262,7 +262,7 @@ static bool on_entry(void *context, const struct entry *entry)
     struct entry_copy *copy = context;
     size_t chain = 0;
     if (!chain_of(copy, entry, &chain)) {
-        copy->status = err_set(copy->err, E_UNAVAILABLE, "the source was changed meanwhile");
+        copy->status = err_set(copy->err, E_UNAVAILABLE, "the source was changed during the copy");
         return false;
     }
     bool is_new = copy->seen++ >= copy->had;
@@ -281,7 +281,7 @@ static bool on_entry(void *context, const struct entry *entry)
     return copy->status == OK;
 }
 
-/* Every chain has come to its end. */
+/* Checks that every chain was copied to its end. */
 static enum status check_ends(const struct entry_copy *copy, struct err *err)
 {
     const struct copy_state *state = &copy->self->state;
@@ -369,7 +369,7 @@ enum status copy_bodies(struct copy *self, struct store *store, struct copy_page
     for (size_t i = 0; i < count && status == OK; i++) {
         const struct store_want *want = &page->wants[i];
         if (want->record == NULL || want->record->version != page->records[at + i]->version) {
-            status = err_set(err, E_UNAVAILABLE, "the store was changed meanwhile");
+            status = err_set(err, E_UNAVAILABLE, "the store was changed during the copy");
         } else if (want->body_status != OK) {
             status = err_set(err, want->body_status, "out of memory for a body");
         }
@@ -378,7 +378,7 @@ enum status copy_bodies(struct copy *self, struct store *store, struct copy_page
     return status;
 }
 
-/* A body that is encrypted: whether the key beside the source opens it. */
+/* Counts an encrypted body, and whether the key beside the source opens it. */
 static void count_sealed(struct copy *self, const struct store_want *want)
 {
     const struct record *record = want->record;
@@ -386,7 +386,7 @@ static void count_sealed(struct copy *self, const struct store_want *want)
     bool may_be = record->kind == RECORD_COMMAND || record->kind == RECORD_EFFECT ||
                   record->kind == RECORD_DELIVERY;
     if (!may_be || body.len < VAULT_OVERHEAD_BYTES || body.data[0] != 1) {
-        return; /* the redacted form is JSON, which does not begin so */
+        return; /* the redacted form is JSON, which does not begin like this */
     }
     struct err ignored = {0};
     struct buf plain;
@@ -403,7 +403,7 @@ static void count_sealed(struct copy *self, const struct store_want *want)
     buf_release(&plain);
 }
 
-/* As it was, but for where its bodies are. */
+/* Unchanged, except for the place of its bodies. */
 static enum status record_take(
     struct copy *self, const struct store_want *want, struct change *ret_change, struct err *err)
 {
@@ -442,7 +442,7 @@ static enum status copy_page_records(struct copy *self, struct copy_page *page, 
     return status;
 }
 
-/* Records go over in the order of their hashes: the last one that is there says how far it came. */
+/* Records are copied in hash order: the last one in the target shows the progress. */
 static enum status find_last(
     struct copy *self, struct copy_page *page, struct digest *ret_last, struct err *err)
 {
@@ -506,7 +506,7 @@ static enum status open_vault(struct copy *self, struct err *err)
     return status;
 }
 
-/* From one journal to a different one the key goes along: the new one would make its own. */
+/* From journal to journal the key is copied too: otherwise the new journal would make its own. */
 static enum status copy_key(struct copy *self, struct err *err)
 {
     char from[PATH_MAX];
@@ -553,7 +553,7 @@ static enum status open_target(struct copy *self, struct err *err)
     return status;
 }
 
-/* The source is as it was when the copy began. */
+/* Checks that the source has not changed since the copy began. */
 static enum status check_unchanged(struct copy *self, struct err *err)
 {
     struct copy_state now = {.chains = NULL};
@@ -585,7 +585,7 @@ static enum status check_target(
     return status;
 }
 
-/* The source has been read. */
+/* Copies everything after the source has been read. */
 static enum status copy_over(struct copy *self, const struct verify_result *source, struct err *err)
 {
     enum status status = open_target(self, err);
@@ -606,7 +606,7 @@ static bool on_counted(void *context, const struct entry *entry)
     return true;
 }
 
-/* What there is to copy. A target that has something in it is refused here too. */
+/* Reads what there is to copy. A target that is not empty is refused here too. */
 static enum status look(struct copy *self, struct err *err)
 {
     struct entry_range range = {.pace = NULL};

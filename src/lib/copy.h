@@ -1,22 +1,22 @@
 /*
- * copy: everything that a store holds, into a new store of the same engine or a different one. Part
- * of the program, not of libonce.
+ * copy: copies everything in a store to a new store, on the same or a different engine. Part of the
+ * program, not of libonce.
  *
  *   read the source --> open the target to inherit --> entries --> records --> compare --> verify
  *       --> finish
  *
- * What goes over: records of every kind with their versions, fences, leases, windows, dues, bodies
- * and details; what is remembered of sources; every chain of evidence byte for byte, with its
- * checkpoints and public key; the fingerprint key; the highest fence; the time. So a duplicate gets
- * the same answer from the new store, an unknown stays unknown, a grant keeps its fence, and no
- * fence is given out again (P1, P3, P4, P5, P8).
+ * It copies records of every kind with their versions, fences, leases, windows, dues, bodies and
+ * details; the records of sources; every chain of evidence byte for byte, with its checkpoints and
+ * public key; the fingerprint key; the highest fence; the time. So a duplicate gets the same answer
+ * from the new store, an unknown operation stays unknown, a grant keeps its fence, and no fence is
+ * given out again (P1, P3, P4, P5, P8).
  *
- * Promises:  C1  the source is not changed, but that decisions of applications' own transactions
- *                are chained first. A source that is in use is refused: by its lock, or by the
- *                processes that were heard of within LIMIT_HOLDER_GONE_MS.
- *            C2  the target is new: nothing is ever added to a store.
- *            C3  until everything is there, compared and verified, nobody can open the target.
- *            C4  a copy that is killed at any moment goes on where it was. It goes on only from the
+ * Promises:  C1  the source is not changed, except that decisions of applications' own transactions
+ *                are chained first. A source in use is refused: its lock shows it, or a process
+ *                that beat within LIMIT_HOLDER_GONE_MS.
+ *            C2  the target is new: nothing is ever added to an existing store.
+ *            C3  nobody can open the target until everything is copied, compared and verified.
+ *            C4  a copy that is killed at any moment continues where it stopped, but only from the
  *                same source in the same state.
  *            C5  memory is bounded: pieces of a few MiB, or one record with its bodies.
  * Does not:  erase the source, or keep anybody from serving it afterwards.
@@ -34,17 +34,17 @@ enum copy_step {
     COPY_ENTRIES,
     COPY_RECORDS,
     COPY_COMPARING,
-    COPY_VERIFYING, /* the target is */
+    COPY_VERIFYING, /* the target is verified */
 };
 
 struct copy_options {
     const char *from; /* URLs */
     const char *to;
-    const char *from_dir; /* of a journal: its directory; NULL: it is none */
+    const char *from_dir; /* of a journal: its directory; NULL: not a journal */
     const char *to_dir;
-    bool dry_run; /* look at the source, and change nothing */
-    /* Called now and then; total is 0 where it is not known. False stops the copy, which can be
-     * continued. NULL: not wanted. */
+    bool dry_run; /* read the source, and change nothing */
+    /* Called now and then; total is 0 if it is not known. False stops the copy, which can be
+     * continued. May be NULL. */
     bool (*progress)(void *context, enum copy_step step, uint64_t done, uint64_t total);
     void *context;
 };
@@ -54,18 +54,18 @@ struct copy_result {
     uint64_t entries; /* of evidence, and checkpoints */
     uint64_t records;
     uint64_t body_bytes;  /* of the records that this run copied */
-    uint64_t entries_had; /* of these, an earlier run had copied */
+    uint64_t entries_had; /* how many of these an earlier run had copied */
     uint64_t records_had;
     uint64_t sealed;     /* bodies that are encrypted, of the records that this run read */
-    uint64_t sealed_own; /* of these, the key in the source's directory opens */
-    bool key_copied;     /* that key is in the target's directory */
+    uint64_t sealed_own; /* how many of these the key in the source's directory opens */
+    bool key_copied;     /* that key was copied to the target's directory */
 };
 
 /*
- * E_INVALID: a URL is wrong, the target is not new, or it is the unfinished copy of something else.
- * E_UNAVAILABLE: a store cannot be reached or opened, the source is in use, or progress said stop:
- * run it again. E_CORRUPT: the source does not check out, or the target is not what was copied.
- * E_UNKNOWN: the copy is whole, and whether it was finished is not known: run it again. E_NOMEM,
+ * E_INVALID: a URL is invalid, the target is not new, or it is the unfinished copy of something
+ * else. E_UNAVAILABLE: a store cannot be reached or opened, the source is in use, or progress
+ * returned false: run it again. E_CORRUPT: the source is damaged, or the target is not equal to it.
+ * E_UNKNOWN: the copy is complete, but may not be marked as finished: run it again. E_NOMEM,
  * E_LIMIT.
  */
 enum status copy_store(

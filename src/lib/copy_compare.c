@@ -1,9 +1,9 @@
 /*
- * Whether a copy has what its source has.
+ * Compares a copy with its source.
  *
- * Evidence is compared as one digest over everything that a store says of each entry, in order;
- * records one by one. A body is read in the target too, which checks it against the digest that its
- * record has.
+ * Evidence is compared as one digest over all members of each entry, in order; records are compared
+ * one by one. Bodies are read in the target too, which checks them against the digests in their
+ * records.
  */
 #include <time.h>
 
@@ -11,7 +11,7 @@
 #include "lib/copy_impl.h"
 
 enum {
-    HIDDEN_TRIES = 150, /* while something else on the server hides the newest entries … */
+    HIDDEN_TRIES = 150, /* while other work on the server hides the newest entries … */
     HIDDEN_PAUSE_MS = 200,
     RECORD_BYTES_MAX = 8 << 20, /* more than a record's names, details and outcome's meta can be */
 };
@@ -100,7 +100,7 @@ static enum status compare_entries(struct copy *self, struct err *err)
 
 /* ---- records -------------------------------------------------------------------------------- */
 
-/* As it is stored, but for where its bodies are. */
+/* As stored, except for the place of its bodies. */
 static void encode(const struct record *record, struct buf *out)
 {
     struct record bare = *record;

@@ -9,12 +9,12 @@
 #include "store/store.h"
 
 enum {
-    COPY_PAGE = 128,              /* records that are read and committed at once … */
+    COPY_PAGE = 128,              /* records read and committed at once … */
     COPY_PIECE_BYTES = 4 << 20,   /* … with bodies of about this many bytes, or one record's */
     COPY_ARENA_BYTES = 256 << 20, /* a page of records, or the bodies of one at their limits */
 };
 
-/* One store, as far as a copy looks at it. */
+/* The state of a store that a copy needs. */
 struct copy_state {
     struct store_chain *chains;
     size_t chain_count;
@@ -23,7 +23,7 @@ struct copy_state {
     uint64_t fence; /* the highest given out */
     int64_t time_ms;
     uint64_t records;     /* of all kinds */
-    struct digest origin; /* of all this */
+    struct digest origin; /* of all members above */
 };
 
 struct copy {
@@ -38,7 +38,7 @@ struct copy {
     struct arena bodies;       /* of one piece */
 };
 
-/* One call of progress. E_UNAVAILABLE: it said stop. */
+/* Calls progress. E_UNAVAILABLE: it returned false. */
 enum status copy_tell(struct copy *self, enum copy_step step, uint64_t done, uint64_t total,
     struct err *err) MUST_CHECK;
 
@@ -46,16 +46,16 @@ enum status copy_tell(struct copy *self, enum copy_step step, uint64_t done, uin
 struct copy_page {
     const struct record *records[COPY_PAGE];
     size_t count;
-    struct store_want wants[COPY_PAGE]; /* by copy_bodies */
+    struct store_want wants[COPY_PAGE]; /* for copy_bodies */
 };
 enum status copy_page_read(struct copy *self, struct store *store, const struct digest *after,
     struct copy_page *ret_page, struct err *err) MUST_CHECK;
-/* The bodies of records from `at` on, as many as make a piece: *ret_count. */
+/* Loads the bodies of records from `at` on, up to one piece: *ret_count records. */
 enum status copy_bodies(struct copy *self, struct store *store, struct copy_page *page, size_t at,
     size_t *ret_count, struct err *err) MUST_CHECK;
 
-/* copy_compare.c: whether the target has what the source has, entry by entry and record by record.
- * E_CORRUPT: it has not. */
+/* copy_compare.c: compares the target with the source, entry by entry and record by record.
+ * E_CORRUPT: they differ. */
 enum status copy_compare(struct copy *self, struct err *err) MUST_CHECK;
 
 #endif

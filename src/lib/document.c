@@ -1,4 +1,4 @@
-/* The operation document of an operation that the library handed out. */
+/* The operation document of an operation that the library returned. */
 #include "base/check.h"
 #include "canon/payload.h"
 #include "engine/operation_document.h"
@@ -14,7 +14,7 @@ static struct slice bytes_of(struct once_bytes bytes)
     return bytes.data == NULL ? SLICE_EMPTY : slice_of(bytes.data, bytes.size);
 }
 
-/* What the document needs of the record that the operation was made of. */
+/* The part of the operation's record that the document needs. */
 static struct record record_of(const struct once_operation *operation)
 {
     const struct once_outcome *outcome = &operation->outcome;
@@ -72,7 +72,7 @@ static enum status write_document(struct once *once, const struct once_operation
         buf_release(&out);
         return err_set(err, E_NOMEM, "out of memory");
     }
-    *ret_json = (struct once_bytes){out.data, out.len}; /* the caller's from here */
+    *ret_json = (struct once_bytes){out.data, out.len}; /* owned by the caller from here on */
     return OK;
 }
 

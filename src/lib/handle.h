@@ -4,7 +4,7 @@
  * A handle is either a writer, which uses only an engine, or read-only, which reads its own store
  * under a lock. Never both: two readers of one journal in one process would not see the same state.
  *
- * Ownership: everything a handle hands out comes from its allocator and is freed through it.
+ * Ownership: everything a handle returns comes from its allocator and is freed through it.
  * Threads:   any number, except for once_close.
  */
 #ifndef ONCE_LIB_HANDLE_H
@@ -17,25 +17,25 @@
 #include "once/once.h"
 
 struct once {
-    struct mem mem;         /* what everything is allocated with */
+    struct mem mem;         /* the allocator of everything */
     struct engine *engine;  /* NULL: the handle is read-only */
     struct store *store;    /* read-only: its own; the engine owns it otherwise */
-    pthread_mutex_t lock;   /* over the read-only store and settled_count */
-    pthread_cond_t settled; /* settled_count moved; waits on the monotonic clock */
-    uint64_t settled_count; /* operations that stopped being in progress through this handle */
+    pthread_mutex_t lock;   /* guards the read-only store and settled_count */
+    pthread_cond_t settled; /* settled_count changed; waits use the monotonic clock */
+    uint64_t settled_count; /* operations settled through this handle */
     struct slice tenant;    /* whose records this handle sees (P9) */
     char tenant_text[LIMIT_TENANT_BYTES_MAX + 1];
 };
 
-/* Fills error, which may be NULL, and returns the once_result of the status. A status without text
- * gets one. */
+/* Fills error, which may be NULL, and returns the once_result of the status. A status without a
+ * text gets a default text. */
 int handle_say(struct once_error *error, enum status status, const struct err *err);
-/* E_MISUSE unless the handle may change things. */
+/* E_MISUSE: the handle is read-only. */
 enum status handle_writes(const struct once *once, struct err *err) MUST_CHECK;
 /* Wakes callers of once_wait: an operation is no longer in progress. */
 void handle_settled(struct once *once);
 
-/* Read the id of an operation. E_INVALID: it is not one. */
+/* Reads an operation id. E_INVALID: the text is not one. */
 enum status handle_operation_id(const char *text, struct op_id *ret_id, struct err *err) MUST_CHECK;
 
 #endif

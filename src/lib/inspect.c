@@ -10,7 +10,7 @@
 enum {
     PAGE_RECORDS = 256,
     PAGE_BYTES_MAX = 64 << 20, /* of such a page */
-    BACK_FIRST = 4096,         /* entries from the end that are read first for a checkpoint */
+    BACK_FIRST = 4096,         /* entries before the end that are searched first for a checkpoint */
 };
 
 static enum status open_to_read(const char *url, struct store **ret_store, struct err *err)
@@ -192,14 +192,14 @@ static bool keep_checkpoint(void *context, const struct entry *entry)
     return true;
 }
 
-/* Read the end first and then further back: with one a minute it is rarely far from the end. */
+/* Searches backwards from the end: with one checkpoint a minute it is rarely far. */
 static enum status find_checkpoint(struct store *store, struct newest *newest, struct err *err)
 {
     struct store_head head;
     uint64_t back = BACK_FIRST;
     enum status status = OK;
     store->ops->head(store, &head);
-    if (store->ops->shared) { /* many chains, and the place of their ends is not known */
+    if (store->ops->shared) { /* many chains, whose ends are not at a known place */
         struct entry_range all = {0};
         status = store->ops->entries(store, &all, keep_checkpoint, newest, err);
         return status == OK ? buf_status(newest->out) : status;
@@ -229,7 +229,7 @@ static bool keep_key(void *context, const struct store_chain *chain)
     return !wanted->found;
 }
 
-/* What the note is checked with: the store knows the key of each chain. */
+/* The key for the note: the store knows the key of each chain. */
 static enum status key_of_note(struct store *store, const struct newest *newest,
     struct checkpoint_key *ret_key, struct err *err)
 {
@@ -256,7 +256,7 @@ enum status inspect_checkpoint(const char *url, struct buf *out, uint64_t *ret_s
         return status;
     }
     status = find_checkpoint(store, &newest, err);
-    /* One that does not check out is worth nothing elsewhere. */
+    /* An invalid note would be worthless elsewhere. */
     if (status == OK && out->len > 0) {
         status = key_of_note(store, &newest, &key, err);
         status = status == OK ? checkpoint_verify(buf_view(out), &key, &checkpoint, err) : status;

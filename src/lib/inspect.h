@@ -1,6 +1,6 @@
 /*
- * inspect: what `once doctor`, `once ls --all-tenants` and `once tail --checkpoint` read of a store
- * besides what once.h shows. Part of the program, not of libonce.
+ * inspect: what `once doctor`, `once ls --all-tenants` and `once tail --checkpoint` read from a
+ * store and once.h does not show. Part of the program, not of libonce.
  *
  * Promises:  a store is opened read-only, works beside a running writer, and nothing is created.
  * Threads:   any.
@@ -16,7 +16,7 @@
 
 enum { INSPECT_CAUTIONS_MAX = 8, INSPECT_CAUTION_BYTES = 256 };
 
-/* A store as it is. */
+/* Facts about a store. */
 struct inspect_facts {
     uint64_t operations; /* live */
     uint64_t in_progress;
@@ -25,46 +25,46 @@ struct inspect_facts {
     uint64_t entries;         /* of evidence */
     int64_t time_ms;          /* of the last commit */
     int64_t boot_ms;          /* since the machine started, at the last commit */
-    uint64_t boot_id;         /* of that start; 0: not known */
-    int64_t jump_ms;          /* of the clock jump that is tolerated, what was used up by then */
-    bool shared;              /* on a database server: the next three are known, the rest is not */
-    uint64_t processes;       /* that have it open for writing and beat */
+    uint64_t boot_id;         /* identifies that start; 0: not known */
+    int64_t jump_ms;          /* how much of the tolerated clock jump was used up */
+    bool shared;              /* on a database server: only the next three members are known */
+    uint64_t processes;       /* processes that have it open for writing and beat */
     uint64_t chains;          /* of evidence: one for each process that ever wrote */
-    char cautions[INSPECT_CAUTIONS_MAX][INSPECT_CAUTION_BYTES]; /* what weakens a promise; "" ends
-                                                                   them */
+    char cautions[INSPECT_CAUTIONS_MAX][INSPECT_CAUTION_BYTES]; /* conditions that weaken a promise;
+                                                                   "" ends the list */
     uint64_t bytes;                                             /* in all segments */
     uint64_t segments;
     uint64_t segments_squeezed;
     uint64_t index_bytes;                      /* in memory */
     bool writes_direct;                        /* O_DIRECT and O_DSYNC instead of fdatasync */
-    bool save_failed;                          /* of the index, at the last attempt */
-    char public_key[CHECKPOINT_KEY_BYTES_MAX]; /* what checkpoints are checked with */
+    bool save_failed;                          /* the last attempt to save the index failed */
+    char public_key[CHECKPOINT_KEY_BYTES_MAX]; /* the key that checkpoints are checked with */
 };
 /* E_MISUSE: the store is in memory. E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
 enum status inspect_store(
     const char *url, struct inspect_facts *ret_facts, struct err *err) MUST_CHECK;
 
-/* The newest checkpoint, checked with the store's own key. Nothing is appended when there is none
+/* Appends the newest checkpoint, checked with the store's own key. Appends nothing if there is none
  * yet. */
 enum status inspect_checkpoint(
     const char *url, struct buf *out, uint64_t *ret_seq, struct err *err) MUST_CHECK;
 
-/* How long one block takes to be on the disk, in nanoseconds. */
+/* How long it takes to write one block to the disk, in nanoseconds. */
 struct inspect_speed {
     uint64_t buffered_p50_ns; /* pwrite and fdatasync */
     uint64_t buffered_p99_ns;
     uint64_t direct_p50_ns; /* O_DIRECT and O_DSYNC; 0: not possible here */
     uint64_t direct_p99_ns;
 };
-/* Time some flushes of both kinds in a file in that directory, which is removed again. */
+/* Times some flushes of both kinds in a temporary file in that directory. */
 enum status inspect_speed(
     const char *dir, struct inspect_speed *ret_speed, struct err *err) MUST_CHECK;
 
-/* As once_iterate, but of every tenant: for whoever may open the store itself (P9). */
+/* Like once_iterate, but for every tenant: only for users who may open the store itself (P9). */
 int inspect_iterate_all(struct once *once, const struct once_filter *filter,
     once_operation_visit visit, void *context, struct once_error *error) MUST_CHECK;
 
-/* "op_" and a UUID. */
+/* Whether the text is "op_" and a UUID. */
 bool inspect_is_operation_id(const char *text);
 
 #endif

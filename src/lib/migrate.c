@@ -4,7 +4,7 @@
 
 #include "store/store.h"
 
-/* The scheme decides; whether this build has it is said by store_url_check. */
+/* The scheme decides; store_url_check reports whether this build supports it. */
 static enum status check_url(const char *url, struct err *err)
 {
     enum status status = store_url_check(url, err);
@@ -19,7 +19,7 @@ static enum status check_url(const char *url, struct err *err)
 #ifdef ONCE_POSTGRES
 #include "store/postgres/postgres.h"
 
-/* The same in the words of the store. */
+/* Converts the plan to the store's types. */
 static enum status translate(const struct migrate_plan *plan, struct postgres_migration *ret,
     struct postgres_grant **ret_grants, struct err *err)
 {
@@ -76,7 +76,7 @@ enum status migrate_store(
     const struct migrate_plan *plan, struct migrate_result *ret_result, struct err *err)
 {
     (void)ret_result;
-    return check_url(plan->url, err); /* no URL that it takes has a schema */
+    return check_url(plan->url, err); /* no accepted URL has a schema in this build */
 }
 
 enum status migrate_print(const struct migrate_plan *plan, struct buf *out, struct err *err)

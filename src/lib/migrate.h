@@ -11,17 +11,17 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-/* A role of the database that is to be allowed something: */
+/* What to allow a role of the database: */
 enum migrate_right {
     MIGRATE_RUN,       /* to run Once */
-    MIGRATE_READ,      /* to look */
-    MIGRATE_FUNCTIONS, /* to fence in transactions of its own */
+    MIGRATE_READ,      /* to read */
+    MIGRATE_FUNCTIONS, /* to call the functions in its own transactions */
 };
 
 struct migrate_role {
     const char *name;
     enum migrate_right right;
-    const char *tenant; /* functions: that it acts for; NULL: as before, at first `default` */
+    const char *tenant; /* functions: its tenant; NULL: unchanged, initially `default` */
 };
 
 struct migrate_plan {
@@ -35,11 +35,11 @@ struct migrate_result {
     int version_after;
 };
 
-/* E_INVALID: the URL is wrong, or of a store without a schema. E_UNAVAILABLE: the server cannot be
- * reached, does not allow it, or has a newer schema. E_NOMEM. */
+/* E_INVALID: the URL is invalid, or names a store without a schema. E_UNAVAILABLE: the server
+ * cannot be reached, refuses, or has a newer schema. E_NOMEM. */
 enum status migrate_store(
     const struct migrate_plan *plan, struct migrate_result *ret_result, struct err *err) MUST_CHECK;
-/* What migrate_store would send to an empty database, as SQL for psql. Connects to nothing. */
+/* Prints migrate_store's statements for an empty database, for psql. Connects to nothing. */
 enum status migrate_print(
     const struct migrate_plan *plan, struct buf *out, struct err *err) MUST_CHECK;
 

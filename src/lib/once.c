@@ -52,7 +52,7 @@ void handle_settled(struct once *once)
 
 enum status handle_operation_id(const char *text, struct op_id *ret_id, struct err *err)
 {
-    static const struct op_id zeros = {{0}}; /* no operation has it: to a query it means any */
+    static const struct op_id zeros = {{0}}; /* no operation has it: in a query it means any */
     if (op_id_read(slice_str(text), ret_id) && !op_id_equal(ret_id, &zeros)) {
         return OK;
     }
@@ -62,7 +62,7 @@ enum status handle_operation_id(const char *text, struct op_id *ret_id, struct e
 
 /* ---- open and close ------------------------------------------------------------------------ */
 
-/* A handle that only reads may read what a tenant of any name left. */
+/* A read-only handle may name any tenant, even one older than the rule for names. */
 static enum status take_tenant(
     struct once *once, const struct once_options *options, struct err *err)
 {
@@ -101,7 +101,7 @@ static enum status open_store(
     return engine_new(store, &engine_options, &once->engine, err);
 }
 
-/* Monotonic, because the wall clock is set by people in the middle of a wait. */
+/* Monotonic, because the wall clock may be set during a wait. */
 static enum status init_locks(struct once *once, struct err *err)
 {
     pthread_condattr_t attributes;

@@ -11,22 +11,22 @@
 #include "once/once.h"
 
 /*
- * Queries change nothing. Those of a writer go through its engine, so that nobody is shown what a
- * crash could still take back (P2); a read-only handle reads its own store.
+ * Queries change nothing. A writer's queries go through its engine, so that they never show what a
+ * crash could still undo (P2); a read-only handle reads its own store.
  */
 
 enum {
-    PAGE_RECORDS = 64,  /* a page of once_iterate: short enough not to hold up a batch */
+    PAGE_RECORDS = 64,  /* a page of once_iterate: short enough not to delay a batch */
     PAGE_ENTRIES = 128, /* a page of once_evidence, likewise */
     QUERY_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (8 << 20), /* an outcome, or a page */
     WAIT_STEP_MS_FIRST = 5, /* between two queries of once_wait, doubled each time: … */
-    WAIT_STEP_MS_MAX = 250, /* … only a lease that ends is not announced by handle_settled */
+    WAIT_STEP_MS_MAX = 250, /* … handle_settled announces everything except the end of a lease */
 };
 
 struct lib_query {
     struct query query;
     struct once *once;
-    struct arena arena; /* what is found */
+    struct arena arena; /* for the results */
 };
 
 static void lib_query_init(struct lib_query *self, struct once *once, enum query_kind kind)
@@ -74,7 +74,7 @@ static enum status check_visit(const struct once *once, bool visited, struct err
 
 /* ---- one operation ------------------------------------------------------------------------- */
 
-/* Run a query for one operation and hand it out. *ret_operation is NULL when it does not exist. */
+/* Runs a query for one operation and returns it. *ret_operation is NULL if it does not exist. */
 static enum status lib_query_one(
     struct lib_query *self, struct once_operation **ret_operation, struct err *err)
 {
@@ -150,7 +150,7 @@ static uint64_t settled_count(struct once *once)
     return count;
 }
 
-/* Sleep until something was settled since `seen`, or the moment has come. */
+/* Sleeps until something was settled since `seen`, or until the given time. */
 static void wait_settled(struct once *once, uint64_t seen, uint64_t until_nanos)
 {
     struct timespec until = {
@@ -229,7 +229,7 @@ static enum status take_filter(struct scan *scan, const struct once_filter *filt
     return OK;
 }
 
-/* Show a page on the caller's thread, so that a visitor may call the library. */
+/* Visits a page on the caller's thread, so that a visitor may call the library. */
 static enum status visit_page(
     const struct lib_query *self, once_operation_visit visit, void *context, bool *ret_stop)
 {

@@ -98,7 +98,7 @@ static void over(struct outcall *call, enum outcall_point point)
     call->done(call);
 }
 
-/* The head came, and the answer cannot be kept for want of something: as if it had broken off. */
+/* The head came, but the answer cannot be kept: treated as if it had broken off. */
 static void give_up(struct outcall *call)
 {
     call->cause = UPSTREAM_CAUSE_MEMORY;
@@ -126,8 +126,7 @@ static enum status copy_head(struct outcall *call, const struct http_head *head)
     return OK;
 }
 
-/* Where the fields are more than may be kept: those that say what to do next, else those without
- * which the body cannot be read. */
+/* If there are too many fields: keeps those that say what to do next, or those the body needs. */
 static enum status keep_fields(struct outcall *call)
 {
     static const struct fields_kept usual = {.count = 0};
@@ -152,7 +151,7 @@ static void take_effect_id(struct outcall *call)
     }
 }
 
-/* More than is kept, or than there is room for: an outcome without its body. */
+/* The body is too long to keep, or there is no room: an outcome without its body. */
 static void too_long(struct outcall *call)
 {
     bool is_known = call->answer->framing == HTTP_BODY_LENGTH;
@@ -190,7 +189,7 @@ static void on_head(struct upstream_call *up, const struct http_head *head)
     }
 }
 
-/* The status says all. */
+/* The body is not needed: the status is enough. */
 static void drop_piece(struct outcall *call, struct slice piece)
 {
     call->dropped += piece.len;
@@ -199,7 +198,7 @@ static void drop_piece(struct outcall *call, struct slice piece)
     }
 }
 
-/* The piece is not in the spool: it goes after it. */
+/* The piece is not in the spool: it becomes `after`. */
 static void hold_piece(struct outcall *call, struct slice piece)
 {
     if (arena_copy(&call->arena, piece, &call->after) != OK ||
@@ -223,7 +222,7 @@ static void keep_piece(struct outcall *call, struct slice piece)
     } else if (status == E_LIMIT && call->err.limit != ERR_LIMIT_SPOOL_BYTES) {
         too_long(call);
     } else {
-        give_up(call); /* there may be room another time */
+        give_up(call); /* there may be room next time */
     }
 }
 
@@ -244,7 +243,7 @@ static void on_piece(struct upstream_call *up, struct slice piece)
     }
 }
 
-/* The last event of one that is held or streams. */
+/* The last event of a held or streaming call. */
 static void end_stream(struct outcall *call, bool is_whole)
 {
     if (call->state == OUTCALL_HELD) {
@@ -288,7 +287,7 @@ static void on_failed(struct upstream_call *up, enum upstream_point point,
         end_stream(call, false);
         return;
     }
-    /* The connection had been idle, and the other side had closed it. */
+    /* The connection had been idle, and the server had closed it. */
     if (call->has_no_effect && !call->is_again && point == UPSTREAM_SENT &&
         cause == UPSTREAM_CAUSE_BROKEN) {
         call->is_again = true;

@@ -1,18 +1,18 @@
 /*
- * The life of one:
+ * The life of an upstream:
  *
  *   HELD ── the last holder drops it ──▶ LEAVING ── closed on each loop ──▶ (freed)
  *
  *   upstreams_hold   make: HELD; or find one that is HELD
  *   upstreams_drop   HELD → LEAVING: a task on every loop
- *   leave            on each loop: close what is there, wait until it is closed
- *   left             the last loop: out of the list, its figures to those of its name
+ *   leave            on each loop: close its connections, wait until they are closed
+ *   left             the last loop: leaves the list; its figures are added to those of its name
  *
  * What holds:
- *   L1  HELD has holders, LEAVING has none and is never held again.
+ *   L1  HELD has holders; LEAVING has none and is never held again.
  *   L2  LEAVING has no call: a caller holds its configuration until the call is over.
- *   L3  is_attached[loop] is read and written on that loop alone; one that is in the list and not
- *       yet closed on a loop is not freed, so that loop may use it without the lock.
+ *   L3  is_attached[loop] is read and written only on that loop. An upstream in the list that is
+ *       not yet closed on a loop is not freed, so that loop may use it without the lock.
  */
 #include "outcall/upstreams.h"
 
@@ -27,20 +27,20 @@
 enum {
     NAME_BYTES_MAX = 64 << 10,
     CA_FILE_BYTES_MAX = 16 << 20, /* the system's bundle has 200 KiB */
-    CLOSE_LOOK_MS = 20,           /* between two looks whether all connections are closed */
+    CLOSE_LOOK_MS = 20,           /* between two checks whether all connections are closed */
 };
 
-/* The figures of all upstreams of one name, those that are gone included. */
+/* The figures of all upstreams of one name, including those that are freed. */
 struct upstreams_figures {
     struct upstreams_figures *next;
     const char *name;           /* its URLs and CA file; ours */
-    struct upstream_stats past; /* of those that are gone */
+    struct upstream_stats past; /* of those that are freed */
 };
 
-/* The end of one on one loop. */
+/* Closing an upstream on one loop. */
 struct upstreams_leave {
     struct net_task task;
-    struct net_deadline deadline; /* look again whether it is closed */
+    struct net_deadline deadline; /* when to check again whether it is closed */
     struct upstreams_one *one;
     unsigned loop;
 };
@@ -48,11 +48,11 @@ struct upstreams_leave {
 struct upstreams_one {
     struct upstreams_one *next;
     struct upstreams *upstreams;
-    struct digest identity; /* of everything that makes it */
+    struct digest identity; /* of all of its settings */
     struct upstream *upstream;
     struct upstreams_figures *figures;
     unsigned holders;              /* L1; under the lock */
-    atomic_uint loops_left;        /* LEAVING: on which it is not closed yet */
+    atomic_uint loops_left;        /* LEAVING: loops on which it is not closed yet */
     struct upstreams_leave *leave; /* of each loop */
     bool *is_attached;             /* of each loop; L3 */
 };
@@ -60,7 +60,7 @@ struct upstreams_one {
 struct upstreams {
     const struct mem *mem;
     unsigned loops;
-    struct http_server *server; /* NULL: not attached, or gone */
+    struct http_server *server; /* NULL: not attached, or freed */
     uint64_t load;              /* number of the configuration that is being loaded */
     pthread_mutex_t lock;       /* guards both lists and holders */
     struct upstreams_one *first;
@@ -70,7 +70,7 @@ struct upstreams {
 
 /* ---- what makes one ------------------------------------------------------------------------ */
 
-/* The content of the CA file, or why there is none: that is upstream_new's to report. */
+/* Appends the digest of the CA file, or that it is unreadable: upstream_new reports why. */
 static enum status put_ca(const struct upstreams *upstreams, const char *path, struct buf *out)
 {
     struct buf content;
@@ -92,7 +92,7 @@ static bool is_tls(const struct upstreams_wanted *wanted)
     return strncasecmp(wanted->urls[0], "https:", 6) == 0;
 }
 
-/* Its name in the figures: what an operator wrote. */
+/* Its name in the figures, as configured. */
 static void put_name(const struct upstreams_wanted *wanted, struct buf *out)
 {
     for (size_t i = 0; i < wanted->url_count; i++) {
@@ -106,7 +106,7 @@ static void put_name(const struct upstreams_wanted *wanted, struct buf *out)
     buf_char(out, '\0');
 }
 
-/* Equal for two users that may share one. The name is the first part, and ends with a NUL. */
+/* Equal for two users that may share an upstream. It begins with the name and a NUL. */
 static enum status identify(const struct upstreams *upstreams,
     const struct upstreams_wanted *wanted, struct digest *ret_identity)
 {
@@ -146,7 +146,7 @@ static void stats_add(struct upstream_stats *sum, const struct upstream_stats *m
     }
 }
 
-/* The figures of this name, made when it is new. Under the lock. */
+/* The figures of this name, made if it is new. Under the lock. */
 static enum status figures_of(struct upstreams *upstreams, const struct upstreams_wanted *wanted,
     struct upstreams_figures **ret_figures)
 {
@@ -183,7 +183,7 @@ static void figures_sum(const struct upstreams *upstreams, const struct upstream
     }
 }
 
-/* The newest names first: those of old configurations are the ones that are added up. */
+/* The newest names first: names of old configurations are added up into one. */
 size_t upstreams_figures(void *context, struct upstream_figures *ret_figures, size_t max)
 {
     struct upstreams *upstreams = context;
@@ -395,7 +395,7 @@ struct upstream *upstreams_on(struct upstreams *upstreams, struct upstreams_one 
     return one->upstream;
 }
 
-/* One that is attached to the loop; L3. */
+/* An upstream that is attached to the loop; L3. */
 static struct upstreams_one *attached_to(struct upstreams *upstreams, unsigned loop)
 {
     struct upstreams_one *found = NULL;

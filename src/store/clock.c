@@ -23,7 +23,7 @@ void store_clock_init(
     self->origin_boot_ms = self->boot_ms;
 }
 
-/* How far the wall clock was followed ahead of the boot clock, less what time has given back. */
+/* How far the wall clock was followed ahead of the boot clock, minus what time has restored. */
 static int64_t jump_used_ms(const struct store_clock *self, int64_t run_ms)
 {
     int64_t ahead_ms = self->time_ms - self->origin_time_ms - run_ms;

@@ -1,20 +1,20 @@
 /*
- * clock: the time of a store on this machine; it never goes back and does not believe jumps (P8).
+ * clock: the time of a store on this machine; it never goes back and does not follow jumps (P8).
  *
- * Embedded stores own one and give its time with every prepare. A store on a server takes the
+ * Embedded stores own a clock and return its time with every prepare. A store on a server uses the
  * server's time instead.
  *
  * The wall clock is followed while it agrees with the boot clock. When it steps back, or ahead by
- * more than a minute, the boot clock carries the time on alone and `held` says so: a wrong clock
- * must neither end a window early nor let a lease run out. The time of the last commit is kept in
- * the store, so all this holds across restarts; after a restart of the machine itself there is no
- * boot clock to compare with, and the wall clock is believed unless it is behind.
+ * more than a minute, the time follows the boot clock alone and `held` is set: a wrong clock must
+ * neither end a window early nor let a lease run out. The time of the last commit is kept in the
+ * store, so all this holds across restarts of the process. After a restart of the machine there is
+ * no boot clock to compare with, and the wall clock is followed unless it is behind.
  *
  * Many small steps do not add up to a jump: all of them together stay within a minute plus a
  * thousandth of the time since the machine started, more than any clock discipline slews. The
  * origin is where store_clock_init began: the store's last commit when that was in this start of
- * the machine, and otherwise the opening. How much of the minute was used up by then is part of the
- * commit, so that a restart of the process does not grant it again.
+ * the machine, and otherwise the opening. The part of the minute that is used up is stored with the
+ * commit, so that a restart of the process does not allow it again.
  */
 #ifndef ONCE_STORE_CLOCK_H
 #define ONCE_STORE_CLOCK_H
@@ -23,18 +23,18 @@
 
 struct store_clock {
     const struct clock *clock;
-    int64_t time_ms;        /* the latest time given */
-    int64_t boot_ms;        /* the boot clock then */
-    int64_t origin_time_ms; /* the last commit of this boot, or the opening … */
+    int64_t time_ms;        /* the latest time returned */
+    int64_t boot_ms;        /* the boot clock at that time */
+    int64_t origin_time_ms; /* the last commit since this boot, or the opening … */
     int64_t origin_boot_ms; /* … on both clocks … */
-    int64_t origin_jump_ms; /* … and what had been used up of the tolerated jump */
-    bool held;              /* the wall clock is ahead of what we believe */
+    int64_t origin_jump_ms; /* … and how much of the tolerated jump was used up */
+    bool held;              /* the wall clock is ahead and is not followed */
 };
 
-/* Start from the last commit of a store; all zero for a new one. */
+/* Starts from the last commit of a store; all zero for a new store. */
 void store_clock_init(
     struct store_clock *self, const struct clock *clock, const struct store_moment *last);
-/* Read the clocks and advance. */
+/* Reads the clocks and advances. */
 struct store_moment store_clock_now(struct store_clock *self);
 
 #endif

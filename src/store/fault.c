@@ -32,7 +32,7 @@ const char *store_call_name(enum store_call call)
     return names[call];
 }
 
-/* Count the call. NULL: let it through; otherwise the fault that strikes it. */
+/* Counts the call. NULL: pass it on; otherwise the fault that strikes it. */
 static const struct fault_point *fault_strikes(struct fault *fault, enum store_call call)
 {
     struct fault_point *point = &fault->points[call];
@@ -50,7 +50,7 @@ static enum status fault_say(const struct fault_point *point, enum store_call ca
         (unsigned long long)point->at);
 }
 
-/* A prepare that fails leaves nothing prepared, and a commit always ends what was. */
+/* A failed prepare leaves nothing prepared, and a commit always ends a prepared batch. */
 static void fault_settle(const struct fault *fault, enum store_call call, enum fault_when when)
 {
     if ((call == STORE_CALL_PREPARE && when == FAULT_AFTER) ||
@@ -59,7 +59,7 @@ static void fault_settle(const struct fault *fault, enum store_call call, enum f
     }
 }
 
-/* Run the call unless the fault comes before it; fail it if the fault comes after. */
+/* Runs the call unless the fault comes before it; fails it if the fault comes after. */
 #define FAULT_AROUND(number, table, member, parameters, arguments)                                 \
     static enum status fault_inner_##member parameters                                             \
     {                                                                                              \
@@ -138,7 +138,7 @@ static void fault_identity(
     fault->wrapped->ops->identity(fault->wrapped, ret_identity, ret_shared);
 }
 
-/* The wrapped store is closed whatever is said: the caller has nothing left to close. */
+/* The wrapped store is closed whatever is returned: the caller has nothing left to close. */
 static enum status fault_close(struct store *store, struct err *err)
 {
     struct fault *fault = (struct fault *)store;
@@ -170,7 +170,7 @@ static const char *fault_caution(struct store *store, size_t number)
     return wrapped->ops->caution(wrapped, number);
 }
 
-/* What the wrapped store may leave out of its table. */
+/* Functions that the wrapped store may lack. */
 static void fault_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
 {
     ops->open_reader = wrapped->open_reader == NULL ? NULL : fault_open_reader;
@@ -221,7 +221,7 @@ enum status fault_new(
     return OK;
 }
 
-/* Of callers that may hand over any store. */
+/* For callers that may pass any store. */
 static struct fault *fault_of(struct store *store)
 {
     ASSERT(store->ops->commit == fault_commit);

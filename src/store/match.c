@@ -1,4 +1,4 @@
-/* What wants, counts and the filters of a scan and of a range of entries mean, for all stores. */
+/* The meaning of wants, counts, scans and ranges of entries, for all stores. */
 #include <string.h>
 
 #include "base/check.h"
@@ -65,7 +65,7 @@ bool entry_match(const struct entry_range *range, const struct entry *entry)
 
 bool entry_in_range(const struct entry_range *range, const struct entry *entry)
 {
-    /* A note belongs after the entries it covers: it comes with those after the cursor. */
+    /* A note has the seq of the last entry it covers, and is in range with that entry. */
     return entry->seq > range->after.seq && entry_match(range, entry);
 }
 

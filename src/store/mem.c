@@ -1,6 +1,6 @@
 /*
- * past 800 lines because the whole store, with the crashes that tests want of it, is in this file;
- * what reads beside it is in mem_reader.c.
+ * past 800 lines because the whole store, with the crashes that tests need, is in this file; its
+ * readers are in mem_reader.c.
  */
 #include "store/mem.h"
 
@@ -104,7 +104,6 @@ static struct item *item_get(const struct store_mem_hub *self, const struct dige
     return memcmp(&item->record.key.hash, hash, sizeof *hash) == 0 ? item : NULL;
 }
 
-/* Put, replace or (with item NULL) remove. Only adding one can fail. */
 enum status mem_item_set(struct store_mem_hub *self, const struct digest *hash, struct item *item)
 {
     size_t at = items_search(self, hash);
@@ -243,7 +242,7 @@ static enum status want_give(struct store_mem_hub *self, struct store_want *want
     return status;
 }
 
-/* The time, for a batch. With the mutex. */
+/* Sets the batch's time. With the mutex. */
 struct store_moment mem_time_give(struct store_mem_hub *self, struct store_batch *batch)
 {
     struct store_moment now = store_clock_now(&self->clock);
@@ -330,7 +329,7 @@ static enum status body_keep(
     return OK;
 }
 
-/* The record as it is from now on. */
+/* Makes the item of the new record. */
 static enum status change_item(struct store_mem_hub *self, const struct change *change,
     const struct item *found, struct item **ret_item, struct err *err)
 {
@@ -441,7 +440,7 @@ static void entries_cut(struct store_mem_hub *self, size_t len)
     self->entries.len = len;
 }
 
-/* Take back everything since a unit began, the last change first. */
+/* Undoes everything since a unit began, the last change first. */
 static void unit_undo(struct store_mem_hub *self, const struct mem_unit *unit)
 {
     const struct mem_undo *undone = (const struct mem_undo *)(const void *)self->undo.data;
@@ -450,7 +449,7 @@ static void unit_undo(struct store_mem_hub *self, const struct mem_unit *unit)
         const struct mem_undo *undo = &undone[i - 1];
         const struct item *there = undo->after == NULL ? undo->before : undo->after;
         enum status status = mem_item_set(self, &there->record.key.hash, undo->before);
-        ASSERT(status == OK); /* there is room: one was there before */
+        ASSERT(status == OK); /* there is room: an item was there before */
         mem_free(self->mem, undo->after);
     }
     self->undo.len = unit->undo;
@@ -462,7 +461,7 @@ static void unit_undo(struct store_mem_hub *self, const struct mem_unit *unit)
     self->tally = unit->tally;
 }
 
-/* Remember where the store stands, before it changes. With the mutex. */
+/* Remembers the store's state before it changes. With the mutex. */
 static enum status unit_begin(struct mem_handle *handle, struct mem_unit *ret_unit)
 {
     struct store_mem_hub *self = handle->hub;
@@ -479,7 +478,7 @@ static enum status unit_begin(struct mem_handle *handle, struct mem_unit *ret_un
     return status;
 }
 
-/* Every change is looked at, so that all that are stale are known. */
+/* Every change is checked, so that all stale ones are reported. */
 static enum status commit_apply(
     struct mem_handle *handle, const struct commit *commit, struct err *err)
 {
@@ -504,7 +503,7 @@ static enum status commit_apply(
                                  : status;
 }
 
-/* Nothing can be taken back any more: what was replaced goes. With the mutex. */
+/* Nothing can be undone any more: frees the replaced items. With the mutex. */
 static void units_end(struct store_mem_hub *self)
 {
     const struct mem_undo *undone = (const struct mem_undo *)(const void *)self->undo.data;
@@ -515,8 +514,8 @@ static void units_end(struct store_mem_hub *self)
     buf_clear(&self->units);
 }
 
-/* Tell the other handles what was settled (S13). With the mutex, so that none of them is closed
- * meanwhile. */
+/* Tells the other handles which records were settled (S13). With the mutex, so that none of them is
+ * closed during the call. */
 static void announce(const struct mem_handle *handle, const struct commit *commit)
 {
     for (size_t i = 0; i < commit->count; i++) {
@@ -532,7 +531,7 @@ static void announce(const struct mem_handle *handle, const struct commit *commi
     }
 }
 
-/* What is committed holds: a server's memory does not end with the process (S2, S9). */
+/* Makes a commit durable at once: a server's memory outlives the process (S2, S9). */
 static void commit_share(struct mem_handle *handle, const struct commit *commit)
 {
     if (handle->hub->many) {
@@ -637,7 +636,7 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
     return status;
 }
 
-/* Whether nobody beats for a holder any more (S12). With the mutex. */
+/* Whether a holder no longer beats (S12). With the mutex. */
 static bool holder_gone(const struct mem_handle *handle, uint64_t holder, int64_t now_ms)
 {
     const struct store_mem_hub *self = handle->hub;
@@ -672,7 +671,7 @@ static struct store_due_cursor cursor_at(const struct record *record)
     return cursor;
 }
 
-/* The first one that is due by then, after the cursor; NULL: there is none. */
+/* The first record due at that time, after the cursor; NULL: none. */
 static const struct record *due_after(
     const struct mem_handle *handle, const struct store_due_filter *filter, int64_t until_ms)
 {
@@ -736,7 +735,7 @@ static enum status mem_counts(
     return OK;
 }
 
-/* The index of the first entry after a cursor. Cut evidence begins with what is left. */
+/* The index of the first entry after a cursor. If older evidence was cut, the first entry left. */
 static enum status entries_after(const struct store_mem_hub *self,
     const struct entry_cursor *cursor, size_t *ret_at, struct err *err)
 {
@@ -776,7 +775,7 @@ enum status mem_entries_give(const struct store_mem_hub *self, const struct entr
         }
         pace->at = range->after;
     }
-    if (pace->at.seq == 0) { /* it names a chain even when nothing was passed */
+    if (pace->at.seq == 0) { /* it names a chain even if no entry was passed */
         memcpy(pace->at.chain_id, chains_of(self)[0].known.chain_id, sizeof pace->at.chain_id);
     }
     for (; at < count && !stopped && bytes < pace->bytes_max; at++) {
@@ -876,7 +875,7 @@ static enum status mem_chains(
 
 /* ---- the rest ------------------------------------------------------------------------------ */
 
-/* E_NOMEM: it stays for now. With the mutex. */
+/* Forgets a record. E_NOMEM: it stays for now. With the mutex. */
 static enum status item_forget(struct store_mem_hub *self, struct item *item)
 {
     struct mem_undo undo = {.before = item};
@@ -891,8 +890,8 @@ static enum status item_forget(struct store_mem_hub *self, struct item *item)
     return status;
 }
 
-/* What is forgotten is committed with the time that it was forgotten at: a restart that takes the
- * time back brings the records back with it (P8). */
+/* Forgetting is committed together with its time: a restart that undoes the time also restores the
+ * records (P8). */
 static enum status mem_maintain(struct store *store, struct err *err)
 {
     (void)err;
@@ -918,7 +917,7 @@ static enum status mem_maintain(struct store *store, struct err *err)
     return OK;
 }
 
-/* The handle is gone; the memory of a plain store with it. */
+/* Frees the handle, and the memory of a store that is not shared. */
 static void handle_free(struct mem_handle *handle)
 {
     struct store_mem_hub *self = mem_lock(handle->hub);
@@ -927,7 +926,7 @@ static void handle_free(struct mem_handle *handle)
         ASSERT(*at != NULL);
         at = &(*at)->next;
     }
-    ASSERT(handle->readers == 0); /* they would read what is gone */
+    ASSERT(handle->readers == 0); /* they would read freed memory */
     *at = handle->next;
     mem_unlock(self);
     mem_wipe(&handle->identity, sizeof handle->identity);

@@ -10,11 +10,11 @@
 #include "store/clock.h"
 #include "store/mem.h"
 
-/* One record, never changed once made; a change makes another. */
+/* One record. It never changes: a change makes a new one. */
 struct item {
     struct record record; /* points into bytes */
     size_t size;
-    char bytes[]; /* as record_encode wrote them */
+    char bytes[]; /* written by record_encode */
 };
 
 struct kept_entry {
@@ -23,34 +23,34 @@ struct kept_entry {
     char *bytes;          /* owned */
 };
 
-/* What a change replaced, so that it can be taken back. */
+/* What a change replaced, so that it can be undone. */
 struct mem_undo {
-    struct item *before; /* NULL: there was none */
+    struct item *before; /* NULL: it was absent */
     struct item *after;  /* NULL: it was forgotten */
 };
 
-/* Where the store stood before a commit that is not flushed: a crash may take it back to here. */
+/* The store's state before a commit that is not flushed: a crash may return it to this state. */
 struct mem_unit {
     size_t chain;           /* whose commit it is … */
     struct store_head head; /* … and where it ended */
     struct store_tally tally;
     uint64_t fence;
-    size_t undo; /* bytes of undo, entries and bodies then */
+    size_t undo; /* bytes of undo, entries and bodies at that time */
     size_t entries;
     size_t bodies;
 };
 
 struct mem_chain {
     struct store_chain known;
-    struct store_head head; /* without its moment, which is everybody's */
+    struct store_head head; /* without the moment, which all chains share */
 };
 
-/* The memory: of one handle, which it ends with, or of many. */
+/* The memory of one handle, which it is freed with, or of many. */
 struct store_mem_hub {
     const struct mem *mem;
     bool many;             /* a shared store */
-    pthread_mutex_t mutex; /* over everything that follows, and what handles say they change */
-    struct clock system;   /* the machine's, when no other was given */
+    pthread_mutex_t mutex; /* guards everything below, and the members of handles that say so */
+    struct clock system;   /* the machine's clock, if no other was given */
     struct store_clock clock;
     struct store_shared shared;
     struct store_moment moment; /* of the last commit */
@@ -59,13 +59,13 @@ struct store_mem_hub {
     struct buf items;           /* struct item *, sorted by key hash */
     struct buf entries;         /* struct kept_entry, in the order of the commits */
     struct buf bodies;          /* struct slice, owned; a body's place is its index + 1 */
-    struct buf undo;            /* struct mem_undo of all that is not flushed; of many: nothing */
+    struct buf undo;            /* struct mem_undo of all commits not flushed; empty if shared */
     struct buf units;           /* struct mem_unit, likewise */
     struct buf chains;          /* struct mem_chain, the oldest first */
     struct mem_handle *handles; /* that are open */
 };
 
-/* What one process has of it. */
+/* One process's handle. */
 struct mem_handle {
     struct store store; /* first: the table's functions cast */
     struct store_mem_hub *hub;
@@ -85,10 +85,10 @@ void mem_unlock(struct store_mem_hub *hub);
 
 /* With the mutex, each of them. */
 struct store_counts mem_counts_of(const struct store_mem_hub *self, unsigned kinds);
-/* Put, replace or (with item NULL) remove. Only adding one can fail. */
+/* Adds, replaces or (item NULL) removes. Only adding can fail. */
 enum status mem_item_set(
     struct store_mem_hub *self, const struct digest *hash, struct item *item) MUST_CHECK;
-/* The time, for a batch. */
+/* Sets the batch's time. */
 struct store_moment mem_time_give(struct store_mem_hub *self, struct store_batch *batch);
 enum status mem_batch_give(
     struct store_mem_hub *self, struct store_batch *batch, struct err *err) MUST_CHECK;
@@ -97,7 +97,7 @@ enum status mem_scan_give(const struct store_mem_hub *self, const struct scan *s
     struct err *err) MUST_CHECK;
 enum status mem_entries_give(const struct store_mem_hub *self, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err) MUST_CHECK;
-/* The end of the handle's chain that is flushed. */
+/* The flushed end of the handle's chain. */
 struct store_head mem_durable_head(const struct mem_handle *handle);
 void mem_identity_give(const struct mem_handle *handle, struct store_identity *ret_identity,
     struct store_shared *ret_shared);

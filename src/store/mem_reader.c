@@ -1,8 +1,8 @@
-/* Readers of the store in memory: each call sees the store as a crash would leave it then. */
+/* Readers of the store in memory: each call sees the store as a crash would leave it now. */
 #include "base/check.h"
 #include "store/mem_impl.h"
 
-/* Reads what is flushed, beside the thread of its handle. */
+/* Reads flushed data, beside the thread of its handle. */
 struct mem_reader {
     struct store store; /* first: the table's functions cast */
     struct mem_handle *handle;
@@ -13,7 +13,7 @@ static struct mem_handle *reader_of(struct store *store)
     return ((struct mem_reader *)store)->handle;
 }
 
-/* The records without the changes that are not flushed, the last one first. */
+/* Undoes the changes that are not flushed, the last one first. */
 static enum status view_undo(const struct store_mem_hub *self, struct store_mem_hub *view)
 {
     const struct mem_undo *undone = (const struct mem_undo *)(const void *)self->undo.data;
@@ -27,8 +27,8 @@ static enum status view_undo(const struct store_mem_hub *self, struct store_mem_
     return status;
 }
 
-/* The store as a crash would leave it now: what is flushed (P2). It has a list of its own, what is
- * in the list is the store's. With the mutex, which stays held until view_end. */
+/* The store as a crash would leave it now: only flushed data (P2). The list is its own; the items
+ * belong to the store. Takes the mutex, which stays held until view_end. */
 static enum status view_begin(
     struct store_mem_hub *self, struct store_mem_hub *ret_view, struct err *err)
 {
@@ -41,7 +41,7 @@ static enum status view_begin(
         .bodies = self->bodies};
     if (self->units.len > 0) {
         const struct mem_unit *unit = (const struct mem_unit *)(const void *)self->units.data;
-        ASSERT(unit->undo == 0); /* the first that is not flushed begins the list */
+        ASSERT(unit->undo == 0); /* the first unflushed commit begins the list */
         ret_view->tally = unit->tally;
         ret_view->fence = unit->fence;
         ret_view->entries.len = unit->entries;

@@ -1,5 +1,5 @@
 /*
- * Which store a URL means: one row for each scheme.
+ * Finds the store of a URL: one row for each scheme.
  */
 #include <string.h>
 
@@ -18,10 +18,10 @@
 
 /* What a kind of store does with its URL. */
 struct scheme {
-    const char *name;  /* in front of the colon */
-    const char *shown; /* to a person who asks which there are; NULL: a second spelling */
-    bool whole;        /* it gets the whole URL, not only what is after the colon */
-    bool shared;       /* by several processes: read with its own table (store_ops.chains) */
+    const char *name;  /* before the colon */
+    const char *shown; /* in lists of schemes for people; NULL: a second spelling */
+    bool whole;        /* it gets the whole URL, not only the part after the colon */
+    bool shared;       /* shared by several processes (store_ops.shared) */
     enum status (*check)(const char *url, struct err *err);
     enum status (*open)(const char *url, const struct store_options *options,
         struct store **ret_store, struct err *err);
@@ -140,14 +140,15 @@ static const struct scheme schemes[] = {
         .replay = server_replay},
 };
 
-/* "word:" in front, as in "postgres://…" or "jornal:…". A path may hold a colon later. */
+/* The length of a leading "word:", as in "postgres://…" or "jornal:…". A path may have a later
+ * colon. */
 static size_t scheme_len(const char *url)
 {
     size_t len = strspn(url, "abcdefghijklmnopqrstuvwxyz0123456789+-");
     return len > 1 && url[len] == ':' ? len : 0;
 }
 
-/* What is after the scheme may hold a password and is not repeated. */
+/* The text after the scheme may have a password and is not repeated. */
 static enum status refuse_scheme(struct slice name, struct err *err)
 {
     enum { SHOWN_BYTES_MAX = 256 };
@@ -165,7 +166,7 @@ static enum status refuse_scheme(struct slice name, struct err *err)
     return E_INVALID;
 }
 
-/* The row of a URL, and what its functions get of it. A plain path is a journal. */
+/* The row of a URL, and the part that its functions get. A plain path is a journal. */
 static enum status read_url(
     const char *url, const struct scheme **ret_scheme, const char **ret_rest, struct err *err)
 {
@@ -200,8 +201,9 @@ enum status store_url_check(const char *url, struct err *err)
     return status == OK ? scheme->check(rest, err) : status;
 }
 
-/* "postgres://user:", when a password and an "@" follow; 0: there is none. A password may hold an
- * "@", a "/" or a "?" that nobody encoded: what is between the first ":" and the last "@" goes. */
+/* The length of "postgres://user:" if a password and an "@" follow; 0: there is none. A password
+ * may have an "@", a "/" or a "?" that was not encoded: everything between the first ":" and the
+ * last "@" is masked. */
 static size_t before_password(const char *url, const char *authority, const char **ret_after)
 {
     const char *colon = strchr(authority, ':');

@@ -34,7 +34,7 @@ static enum status trace_say(struct trace *trace, const char *what, const char *
     return status;
 }
 
-/* What is worth knowing of a call besides its name, once it was made. */
+/* Details of a call besides its name, after it was made. */
 static void tell_batch(char *text, size_t size, const struct store_batch *batch)
 {
     size_t found = 0;
@@ -113,7 +113,7 @@ static enum status trace_close(struct store *store, struct err *err)
     return status;
 }
 
-/* What a reader reads is not traced: it is not on the store's thread. */
+/* Readers are not traced: they are not on the store's thread. */
 static enum status trace_open_reader(
     struct store *store, struct store **ret_reader, struct err *err)
 {
@@ -135,7 +135,7 @@ static const char *trace_caution(struct store *store, size_t number)
     return wrapped->ops->caution(wrapped, number);
 }
 
-/* What the wrapped store may leave out of its table. */
+/* Functions that the wrapped store may lack. */
 static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
 {
     ops->open_reader = wrapped->open_reader == NULL ? NULL : trace_open_reader;
@@ -146,7 +146,7 @@ static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wr
     ops->caution = wrapped->caution == NULL ? NULL : trace_caution;
 }
 
-/* The duties that the wrapped store has; the table itself is left out when it has none. */
+/* The housekeeping functions of the wrapped store; no table if it has none. */
 static void trace_duties(struct trace *trace, const struct store_housekeeping *wrapped)
 {
     if (wrapped != NULL) {

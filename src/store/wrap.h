@@ -1,5 +1,5 @@
 /*
- * wrap: the calls of a store as a list, for stores around a store (fault, trace).
+ * wrap: the calls of a store as a list, for wrappers around a store (fault, trace).
  *
  * X(NUMBER, member, parameters, arguments) for each call that can fail; the parameters are those of
  * the member, and the arguments hand them on to the store `wrapped`.
@@ -33,7 +33,7 @@
         (struct store * store, unsigned kinds, struct store_counts *ret_counts, struct err *err),  \
         (wrapped, kinds, ret_counts, err))
 
-/* Those that only shared stores have. */
+/* Calls that only shared stores have. */
 #define STORE_SHARED_CALLS(X)                                                                      \
     X(BEAT, beat, (struct store * store, uint64_t incarnation, struct err * err),                  \
         (wrapped, incarnation, err))                                                               \
@@ -41,7 +41,7 @@
         (struct store * store, store_chain_visit visit, void *context, struct err *err),           \
         (wrapped, visit, context, err))
 
-/* Those of the second table, which the wrapped store may leave out. */
+/* Calls of the second table, which the wrapped store may lack. */
 #define STORE_HOUSEKEEPING_CALLS(X)                                                                \
     X(MAINTAIN, maintain, (struct store * store, struct err * err), (wrapped, err))                \
     X(REMOVABLE, removable,                                                                        \

@@ -1,8 +1,9 @@
 /*
- * A copy of a journal that may be in use: a prefix of it, which is what a crash would leave.
+ * Copies a journal that may be in use. The copy is a prefix of it, as a crash would leave.
  *
  * No lock is taken and the writer is not asked, so that a copy works beside any writer, without
- * one, and while it is killed and restarted. What the writer does meanwhile, and why it is safe:
+ * one, and while it is killed and restarted. What the writer may do during the copy, and why it is
+ * safe:
  *
  *   It appends.   The current segment is copied last and ends after a whole batch. That batch is
  *                 flushed in the source first: the copy is never ahead of the disk.
@@ -13,9 +14,9 @@
  *                 first: when one is squeezed, the older ones that are copied after it are as well.
  *                 When a segment that was made during the copy is squeezed already, the older ones
  *                 are copied again.
- *   It archives.  Oldest first: where a segment is gone, all older ones are.
+ *   It archives.  Oldest first: if a segment is gone, all older ones are too.
  *
- * Saved indexes are not copied: whoever opens the copy makes one.
+ * Saved indexes are not copied: opening the copy makes a new one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,7 @@ struct copier {
     char *bytes;       /* COPY_BYTES */
     uint64_t first;    /* number of the oldest segment of the copy */
     uint64_t last;     /* of the newest one in the source */
-    uint64_t squeezed; /* of the newest one that is squeezed in the copy, as all older ones; or 0 */
+    uint64_t squeezed; /* newest squeezed segment in the copy, as all older ones are; or 0 */
     uint64_t done;     /* bytes copied … */
     uint64_t total;    /* … of about this many */
 };
@@ -73,7 +74,7 @@ static struct path path_in(const char *directory, const char *name)
     return path;
 }
 
-/* *ret_absent: there is nothing to copy; then nothing is open. */
+/* *ret_absent: there is nothing to copy, and nothing is open. */
 static enum status pair_open(
     struct copier *copier, struct pair *pair, bool *ret_absent, struct err *err)
 {
@@ -91,7 +92,7 @@ static enum status pair_open(
     return OK;
 }
 
-/* Flushes the copy, when all went well so far. */
+/* Flushes the copy, unless something failed before. */
 static enum status pair_close(
     struct copier *copier, struct pair *pair, enum status status, struct err *err)
 {
@@ -142,7 +143,7 @@ static enum status copy_whole(struct copier *copier, const struct pair *pair, st
                     : copy_bytes(copier, pair, (uint64_t)size, err);
 }
 
-/* A file that is only ever replaced as a whole. */
+/* Copies a file that is only ever replaced as a whole. */
 static enum status copy_file(
     struct copier *copier, const char *name, bool must_exist, struct err *err)
 {
@@ -186,7 +187,7 @@ static enum status read_header(struct copier *copier, const struct pair *pair, u
 
 struct closed {
     bool is_absent;   /* it was archived */
-    bool is_squeezed; /* as copied */
+    bool is_squeezed; /* the copy is squeezed */
 };
 
 static enum status copy_closed(
@@ -207,7 +208,7 @@ static enum status copy_closed(
     return pair_close(copier, &pair, status, err);
 }
 
-/* This one and all older ones were archived: their copies, if any, go too. */
+/* This segment and all older ones were archived: removes their copies. */
 static void forget_older(struct copier *copier, uint64_t number)
 {
     ASSERT(number >= copier->first);
@@ -219,13 +220,13 @@ static void forget_older(struct copier *copier, uint64_t number)
     copier->first = number + 1;
 }
 
-/* Newest first, down to those whose copies are squeezed already (J7). */
+/* Copies newest first, down to those whose copies are already squeezed (J7). */
 static enum status copy_older(struct copier *copier, uint64_t newest, struct err *err)
 {
     uint64_t squeezed = copier->squeezed;
     enum status status = OK;
     ASSERT(newest < copier->last);
-    ASSERT(squeezed < copier->last); /* the current one never is */
+    ASSERT(squeezed < copier->last); /* the current one is never squeezed */
     for (uint64_t number = newest; number >= copier->first && number > copier->squeezed; number--) {
         struct closed closed;
         status = copy_closed(copier, number, &closed, err);
@@ -243,7 +244,7 @@ static enum status copy_older(struct copier *copier, uint64_t newest, struct err
     return status;
 }
 
-/* The newest one known, which has a successor by now. */
+/* Copies the newest known segment, which now has a successor. */
 static enum status copy_newest_closed(struct copier *copier, struct err *err)
 {
     struct closed closed;
@@ -264,7 +265,7 @@ static enum status copy_newest_closed(struct copier *copier, struct err *err)
 
 /* ---- the current segment ------------------------------------------------------------------ */
 
-/* The batch where the end was found, read again from the file. */
+/* Reads the batch at the end again from the file. */
 static enum cursor_result read_again(struct cursor *cursor, struct cursor_batch *ret_batch)
 {
     struct segment_header header;
@@ -283,9 +284,9 @@ static enum cursor_result read_again(struct cursor *cursor, struct cursor_batch 
 }
 
 /*
- * What is after the last whole batch. Zeros: the end. Anything else is a batch that is being
- * written, and is whole a moment later; or was torn and stays so; or is damage, and then the copy
- * must not end here as if nothing had been lost (P11).
+ * Checks what follows the last whole batch. Zeros: the end. Anything else is a batch that is being
+ * written, and is whole a moment later; or a torn batch; or damage, and then the copy must not end
+ * here as if nothing had been lost (P11).
  */
 static enum status check_end(struct cursor *cursor, uint64_t number, struct err *err)
 {
@@ -332,8 +333,8 @@ static enum status copy_batches(
     return status;
 }
 
-/* What was copied is on the source's disk: a batch may have been read before its flush. A file
- * system that is read-only has nothing to flush. */
+/* Flushes the source: a batch may have been read before its flush. A read-only file system has
+ * nothing to flush. */
 static enum status flush_source(struct copier *copier, const struct pair *pair, struct err *err)
 {
     int failed = copier->io->fdatasync(copier->io->context, pair->from);
@@ -352,7 +353,7 @@ static enum status copy_to_end(
     return status == OK ? flush_source(copier, pair, err) : status;
 }
 
-/* *ret_is_closed: it is squeezed by now, so it has a successor and is not the current one. */
+/* *ret_is_closed: it is already squeezed, so it has a successor and is not the current segment. */
 static enum status copy_current(struct copier *copier, bool *ret_is_closed, struct err *err)
 {
     struct pair pair = segment_pair(copier, copier->last);
@@ -429,8 +430,8 @@ static enum status note_segments(
     return OK;
 }
 
-/* A name that is replaced while the directory is read may be missing from the list. So one that
- * lacks something is read again: later, what is not there was archived. */
+/* A name that is replaced while the directory is read may be missing from the list. So a list with
+ * gaps is read again; after that, a missing segment was archived. */
 static enum status find_segments(struct copier *copier, struct err *err)
 {
     enum status status = E_CORRUPT;
@@ -455,13 +456,13 @@ enum status journal_copy(const struct journal_copy *how, struct err *err)
     }
     enum status status = find_segments(&copier, err);
     status = status == OK ? advance(&copier, 0, err) : status;
-    /* How far it was comes before the batches: the copy reaches at least that far. */
+    /* `reached` is copied before the batches, so that the copy reaches at least that far. */
     status = status == OK ? copy_file(&copier, "identity", true, err) : status;
     status = status == OK ? copy_file(&copier, "reached", false, err) : status;
     status = status == OK ? copy_file(&copier, "inherited", false, err) : status;
     status = status == OK ? copy_older(&copier, copier.last - 1, err) : status;
     status = status == OK ? copy_newer(&copier, err) : status;
-    mem_wipe(copier.bytes, COPY_BYTES); /* the identity went through it */
+    mem_wipe(copier.bytes, COPY_BYTES); /* it held the identity */
     mem_free(copier.mem, copier.bytes);
     int failed = status == OK ? io_sync_dir(copier.io, how->to) : 0;
     return failed == 0 ? status

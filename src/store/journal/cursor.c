@@ -1,5 +1,6 @@
 /*
- * One batch after another from a segment's file, each checked as a whole before it is handed out.
+ * Reads one batch after another from a segment's file. Each is checked as a whole before it is
+ * returned.
  */
 #include <errno.h>
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "base/check.h"
 #include "store/journal/impl.h"
 
-enum { CURSOR_WINDOW_BYTES = 1 << 20 }; /* many small batches a read */
+enum { CURSOR_WINDOW_BYTES = 1 << 20 }; /* many small batches in one read */
 
 void cursor_init(struct cursor *cursor, const struct io *io, const struct mem *mem, int fd)
 {
@@ -143,7 +144,7 @@ enum cursor_result cursor_next(struct cursor *cursor, struct cursor_batch *ret_b
     const char *wrong = batch_check(ret_batch->bytes, header, cursor->seed, cursor->offset);
     if (wrong != NULL) {
         ret_batch->wrong = wrong;
-        /* More zero sectors than were written as such: some never reached the disk (J3). */
+        /* More zero sectors than were written: some never reached the disk (J3). */
         uint32_t zero_sectors = batch_zero_sectors(ret_batch->bytes, header->content);
         bool torn = !cursor->squeezed && zero_sectors > header->zero_sectors;
         return torn ? CURSOR_TORN : CURSOR_DAMAGE;

@@ -59,10 +59,10 @@ static uint32_t home_of(const struct due_heap *heap, uint64_t key_low)
     return (uint32_t)key_low & (heap->cells_count - 1);
 }
 
-/* The cell of the key, or the empty one where it would go. */
+/* The cell of the key, or the empty cell where it would go. */
 static uint32_t cell_find(const struct due_heap *heap, uint64_t key_high, uint64_t key_low)
 {
-    ASSERT(heap->cells_count > heap->count); /* there is an empty one to stop at */
+    ASSERT(heap->cells_count > heap->count); /* there is an empty cell to stop at */
     uint32_t at = home_of(heap, key_low);
     while (heap->cells[at] != 0) {
         const struct due_entry *entry = &heap->entries[heap->cells[at] - 1];
@@ -80,7 +80,7 @@ static void cell_set(struct due_heap *heap, uint32_t cell, uint32_t position)
     heap->entries[position].cell = cell;
 }
 
-/* Empty a cell, and close the gap by what may lie there (D3). */
+/* Empties a cell, and closes the gap with cells that may move there (D3). */
 static void cell_clear(struct due_heap *heap, uint32_t cell)
 {
     uint32_t mask = heap->cells_count - 1;
@@ -105,7 +105,7 @@ static void entry_place(struct due_heap *heap, uint32_t position, const struct d
     heap->cells[entry->cell] = position + 1;
 }
 
-/* Put an entry where it belongs, seen from a position that is free (D2). */
+/* Moves an entry from a free position to its place (D2). */
 static void entry_sift(struct due_heap *heap, uint32_t at, struct due_entry entry)
 {
     while (at > 0 && heap->entries[(at - 1) / 2].order > entry.order) {
@@ -130,7 +130,7 @@ static void entry_sift(struct due_heap *heap, uint32_t at, struct due_entry entr
     entry_place(heap, at, &entry);
 }
 
-/* Allocate both arrays before either is changed, so that a failure leaves all as it was. */
+/* Allocates both arrays before either is changed, so that a failure changes nothing. */
 static enum status heap_grow(struct due_heap *heap, const struct mem *mem)
 {
     if (heap->room >= HEAP_ROOM_MAX) {
@@ -254,7 +254,7 @@ void dues_change(
 
 void due_heap_visit(const struct due_heap *heap, uint64_t until, due_visit visit, void *context)
 {
-    /* In preorder: down to the left while it is due, else up until there is a right neighbour. */
+    /* In preorder: down to the left while it is due, else up until there is a right sibling. */
     uint32_t at = 0;
     while (at < heap->count) {
         if (heap->entries[at].order <= until) {

@@ -1,21 +1,21 @@
 /*
  * due: the records that need somebody to act, in the order of their dues.
  *
- * A record is in one group by its kind and by what is to happen (slot_group); what is sealed is in
- * none, as its window is housekeeping (maintain.c). Each group is a binary heap by the due second,
- * with a table of cells that finds a key's entry, so that an entry moves and goes together with its
- * record: finding what is due costs what is due. A second set of groups has the unknown records of
- * each kind by the time of their last change.
+ * A record is in one group, chosen by its kind and its next step (slot_group). A sealed record is
+ * in none: its window is housekeeping (maintain.c). Each group is a binary heap by the due second.
+ * A table of cells finds a key's entry, so that the entry moves and is removed together with its
+ * record. The cost of finding due records grows with their number alone. A second set of groups has
+ * the unknown records of each kind by the time of their last change.
  *
  * Invariants (dues_check asserts them):
  *   D1  a slot has an entry in the group that slot_group names, with the slot's due second, and in
- *       no other group; an unknown one has an entry among the unknown ones of its kind.
+ *       no other group; an unknown record also has an entry among the unknown ones of its kind.
  *   D2  no entry is earlier than its parent in the heap.
- *   D3  each entry's cell holds its position, and lies at the key's home or after it, with no
- *       empty cell between.
- * So there are exactly as many entries as records that wait: renewals and short operations leave
- * nothing behind. An entry takes 32 bytes and two to four cells of 4 bytes. A group doubles when it
- * is full: a million entries are copied in about 10 ms. It never shrinks.
+ *   D3  each entry's cell holds its position, and is at the key's home or after it, with no empty
+ *       cell between.
+ * So there are exactly as many entries as waiting records: renewals and short operations leave
+ * nothing behind. An entry takes 32 bytes and two to four cells of 4 bytes. A full group doubles: a
+ * million entries are copied in about 10 ms. It never shrinks.
  *
  * Threads:   one.
  */
@@ -25,24 +25,24 @@
 #include "store/journal/index.h"
 
 enum due_group {
-    DUE_LEASE,        /* in_progress, held by somebody outside */
+    DUE_LEASE,        /* in_progress, not held by an incarnation of ours */
     DUE_LEASE_HELD,   /* in_progress, held by a process incarnation of ours */
     DUE_NEXT_ATTEMPT, /* pending */
     DUE_CONFIRMATION, /* waiting, with a due */
     DUE_RECONCILE,    /* unknown, with a due */
     DUE_GROUPS,
-    DUE_NOT = DUE_GROUPS, /* of a slot: it is in no group */
+    DUE_NOT = DUE_GROUPS, /* the slot is in no group */
 };
 
 enum {
     DUE_KINDS = 8,            /* more than there are */
-    DUE_CHANGED_NOT_SAID = 0, /* of an unknown record: it has to be read to know */
+    DUE_CHANGED_NOT_SAID = 0, /* for an unknown record: it must be read to find out */
 };
 
 struct due_entry {
     uint64_t key_high; /* as in the slot */
     uint64_t key_low;
-    uint64_t order; /* the due second; of unknown ones: milliseconds of their last change */
+    uint64_t order; /* the due second; for unknown records: milliseconds of the last change */
     uint32_t cell;  /* D3 */
     uint32_t unused;
 };
@@ -64,30 +64,30 @@ struct dues {
 void dues_init(struct dues *dues, const struct mem *mem);
 void dues_release(struct dues *dues);
 
-/* What the slot waits for; DUE_NOT: nothing. */
+/* The group that the slot belongs to; DUE_NOT: none. */
 enum due_group slot_group(const struct slot *slot);
 
-/* Make sure that dues_change to this slot cannot fail. E_NOMEM: nothing changed. */
+/* Makes sure that dues_change to this slot cannot fail. E_NOMEM: nothing changed. */
 enum status dues_reserve(struct dues *dues, const struct slot *slot) MUST_CHECK;
 /*
- * A slot becomes a different one of the same key; NULL: there was none, or there is none any more.
- * changed_ms is the time of the record's last change, which is noted of an unknown one.
- * Taking back what was changed since a reservation needs no new one: groups do not shrink.
+ * Replaces a slot by a different one of the same key; NULL: absent before, or from now on.
+ * changed_ms is the time of the record's last change, kept for an unknown record. Undoing changes
+ * made since a reservation needs no new reservation, because groups do not shrink.
  */
 void dues_change(
     struct dues *dues, const struct slot *from, const struct slot *to, int64_t changed_ms);
 
 /* Called for each entry. Return false to stop. It must not change the heap. */
 typedef bool (*due_visit)(void *context, const struct due_entry *entry);
-/* Visit every entry of an order up to this, in no order; of the later ones, it passes at most one
- * more than it visits. */
+/* Visits every entry with at most this order, in no particular sequence. It reads later entries
+ * too, but at most one more than it visits. */
 void due_heap_visit(const struct due_heap *heap, uint64_t until, due_visit visit, void *context);
-/* The earliest; NULL: it is empty. */
+/* The earliest entry; NULL: the heap is empty. */
 const struct due_entry *due_heap_first(const struct due_heap *heap);
-/* Move the earliest entry to where it belongs. */
+/* Gives the earliest entry this order and moves it to its place. */
 void due_heap_correct_first(struct due_heap *heap, uint64_t order);
 
-/* Against the index, whole. */
+/* Compares everything with the index. */
 void dues_check(const struct dues *dues, struct index *index);
 
 #endif

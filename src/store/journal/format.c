@@ -18,12 +18,12 @@ static_assert(sizeof(struct op_id) == 16, "operation ids are on disk");
 bool bytes_zero(const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;
-    /* The range equals itself shifted by one byte, and the first byte is zero: all are. */
+    /* The first byte is zero, and the range equals itself shifted by one: all are zero. */
     return size == 0 || (at[0] == 0 && memcmp(at, at + 1, size - 1) == 0);
 }
 
 /* A moment is 24 bytes on disk. The boot clock has 6 of them, enough for 8,900 years. The used part
- * of the jump has the next 2, which are zero in journals written before it was kept. */
+ * of the jump has the next 2, which are zero in older journals. */
 enum { BOOT_BITS = 48 };
 static_assert(LIMIT_CLOCK_JUMP_MS_MAX <= UINT16_MAX, "the used part of the jump has two bytes");
 

@@ -79,7 +79,7 @@ static bool key_less(const struct slot *slot, uint64_t high, uint64_t low)
     return slot->key_high < high || (slot->key_high == high && slot->key_low < low);
 }
 
-/* Where the first slot not less than the key is, or would go (X2). */
+/* The position of the first slot not less than the key, or where it would go (X2). */
 static uint32_t part_search(const struct part *part, uint64_t high, uint64_t low)
 {
     uint32_t at = home_of(high, part->homes);
@@ -110,7 +110,7 @@ void index_prefetch(const struct index *index, const struct digest *hash)
     }
 }
 
-/* Lay the slots of from out over homes. With to NULL, only say where they would end. */
+/* Lays out the slots of `from` over homes. With `to` NULL, only returns where they would end. */
 static uint32_t part_lay(const struct part *from, uint32_t homes, struct slot *to)
 {
     uint32_t at = 0;
@@ -130,7 +130,7 @@ static uint32_t part_lay(const struct part *from, uint32_t homes, struct slot *t
 static enum status part_resize(struct index *index, struct part *part, uint32_t homes)
 {
     uint32_t end = part_lay(part, homes, NULL);
-    /* Room after the homes for the runs that lean over the end. */
+    /* Room after the homes for runs that extend past the end. */
     uint32_t room = (end > homes ? end : homes) + 8 + homes / 64;
     struct slot *slots = mem_zalloc(index->mem, room, sizeof *slots);
     if (slots == NULL) {
@@ -224,7 +224,7 @@ enum status index_part_reserve(struct index *index, unsigned number, uint32_t co
     if (count == 0) {
         return OK;
     }
-    /* 15/16 of what would be full, so that the first insert does not grow it at once. */
+    /* Filled to 15/16 of the limit, so that the first insert does not grow it at once. */
     uint32_t homes = count + count / 5 * 2 + count / 45 + PART_HOMES_FIRST;
     uint32_t room = homes + 64 + homes / 16; /* runs are not known yet */
     struct slot *slots = mem_zalloc(index->mem, room, sizeof *slots);

@@ -11,10 +11,10 @@
 #include "store/journal/impl.h"
 
 enum {
-    HEADER_BYTES = 344,         /* in front of the table */
+    HEADER_BYTES = 344,         /* before the table */
     ROW_BYTES = 152,            /* of one chain */
     FRAME_LEAD_BYTES = 36,      /* number of the chain, hash of the entry before */
-    FRAME_BYTES_MAX = 16 << 20, /* far more than an entry can be; bounds a hostile length */
+    FRAME_BYTES_MAX = 16 << 20, /* far more than an entry can have; limits a hostile length */
     PENDING_BYTES = 1 << 20,    /* written at a time */
     AT_ORIGIN = 24,
     AT_TIME = 56,
@@ -24,7 +24,7 @@ enum {
 
 static const char magic[8] = "ONCEINHR";
 
-/* The place of a reading that is in here, and not in a segment (impl.h's places are below it). */
+/* Marks the place of a reading in this file, not in a segment (impl.h's places are below it). */
 #define PLACE_HERE (UINT64_C(1) << 63)
 
 static struct path file_path(const char *directory)
@@ -74,7 +74,7 @@ static uint32_t table_crc(struct slice table)
     return crc32c(crc, table.data + AT_CRC + 4, table.len - AT_CRC - 4);
 }
 
-/* What the checksums of the frames start from: a frame of a different copy does not check out. */
+/* The seed of the frames' checksums: a frame of a different copy fails the check. */
 static uint32_t frames_seed(const struct digest *origin)
 {
     return crc32c(0, origin->bytes, sizeof origin->bytes);
@@ -234,7 +234,7 @@ static const char *entry_at(const struct inherited *self, struct cursor *cursor,
     return wrong;
 }
 
-/* What a killed copy wrote up to its last whole frame stays. */
+/* The whole frames that a killed copy wrote stay. */
 static enum status frames_count(struct journal *journal, struct cursor *cursor, struct err *err)
 {
     struct inherited *self = &journal->inherited;
@@ -378,7 +378,7 @@ void inherited_retain(struct journal *journal, int64_t now_ms)
     self->retain_failed = buf_status(&table) != OK ||
                           file_replace(journal, path.text, buf_view(&table), &ignored) != OK;
     buf_release(&table);
-    if (!self->retain_failed) { /* readings go on in the old file until it is opened again */
+    if (!self->retain_failed) { /* readers continue in the old file until it is opened again */
         self->end = self->start;
         for (size_t i = 0; i < self->chain_count; i++) {
             self->chains[i].removed_seq = self->chains[i].seq;
@@ -422,7 +422,7 @@ static bool is_at(const struct entry *entry, const struct entry_cursor *cursor)
            memcmp(entry->chain_id, cursor->chain_id, sizeof cursor->chain_id) == 0;
 }
 
-/* The place from which an entry of a cursor is looked for: where a reading ended not after it. */
+/* Where to start searching for a cursor's entry: an earlier reading stopped there. */
 static uint64_t seek(const struct inherited *self, const struct entry_cursor *after)
 {
     uint64_t best = self->start;
@@ -436,7 +436,7 @@ static uint64_t seek(const struct inherited *self, const struct entry_cursor *af
     return best;
 }
 
-/* After the entry of the cursor; at the beginning when it was removed, or the cursor is zeroed. */
+/* Finds the place after the cursor's entry; the beginning if removed, or the cursor is zeroed. */
 static enum status find(struct journal *journal, struct cursor *cursor,
     const struct entry_cursor *after, uint64_t *ret_offset, struct err *err)
 {
@@ -503,7 +503,7 @@ enum status inherited_read(
         at->at = reading->range->after;
         at->place = PLACE_HERE | offset;
     }
-    /* What was removed since the reading began is not there any more. */
+    /* Entries may have been removed since the reading began. */
     offset = offset < self->start ? self->start : offset;
     while (
         status == OK && offset < self->end && !reading->stopped && reading->bytes < at->bytes_max) {
@@ -528,7 +528,7 @@ enum status inherited_read(
 
 /* ---- the store's table ---------------------------------------------------------------------- */
 
-/* Those that were inherited, and its own. The lock says whether a process has it. */
+/* Inherited chains and its own. The lock shows whether a process has it open. */
 enum status journal_chains(
     struct store *store, store_chain_visit visit, void *context, struct err *err)
 {
@@ -558,8 +558,8 @@ static enum status journal_inherited(struct store *store, uint64_t *ret_count, s
     return OK;
 }
 
-/* It is a journal as soon as its identity has its name. A crash before that leaves the copy to be
- * finished. */
+/* It is a journal as soon as its identity file has its name. A crash before that leaves an
+ * unfinished copy. */
 static enum status journal_inherit_end(struct store *store, struct err *err)
 {
     struct journal *journal = journal_of(store);

@@ -3,15 +3,15 @@
  *
  * The file `inherited` of a data directory has a table of the chains as they ended, and then their
  * entries in the order of the other store, each framed and with its checksum like those of a
- * segment. docs/formats/journal.md describes every byte. It is written by `once copy` alone, before
- * the journal is one: until then its identity is called `identity.copying`, so that nobody opens
- * it. Afterwards it never changes but that all entries go at once, when all are past their
- * retention; the table stays.
+ * segment. docs/formats/journal.md describes every byte. Only `once copy` writes it, before the
+ * journal is complete: until then the identity file is called `identity.copying`, so that nobody
+ * opens the journal. Afterwards it changes only once: all entries are removed together when all are
+ * past their retention; the table stays.
  *
- * Crash points. While entries are written: a torn end is cut when the copy goes on. When they go:
- * the old file is there or the new one.
+ * Crash points. While entries are written: a torn end is cut when the copy continues. While they
+ * are removed: either the old file or the new one is there.
  *
- * Threads:   those of the journal's table; nothing here is used by flush of a journal that is one.
+ * Threads:   those of the journal's table; flush does not use it once the journal is complete.
  */
 #ifndef ONCE_STORE_JOURNAL_INHERITED_H
 #define ONCE_STORE_JOURNAL_INHERITED_H
@@ -22,17 +22,17 @@ struct journal;
 
 enum {
     INHERITED_FROM_BYTES = 256,     /* the name of the other store, with its terminator */
-    INHERITED_HINTS = 8,            /* readings whose end is kept: as many go on at a time */
+    INHERITED_HINTS = 8,            /* readers whose position is kept: as many run at a time */
     INHERITED_CHAINS_MAX = 1 << 18, /* one for each process that ever wrote: 40 MB of table */
 };
 
-/* The name of the identity while the journal is an unfinished copy. */
+/* The name of the identity file while the journal is an unfinished copy. */
 #define IDENTITY_UNFINISHED "identity.copying"
 
-/* Where a reading ended. */
+/* Where a reader stopped. */
 struct inherited_hint {
     struct entry_cursor at;
-    uint64_t offset; /* of the frame after it; 0: there is none */
+    uint64_t offset; /* of the frame after it; 0: no hint */
 };
 
 struct inherited {
@@ -46,44 +46,43 @@ struct inherited {
     uint64_t start;     /* offset of the first frame … */
     uint64_t end;       /* … and after the last one */
     uint64_t entries;   /* while it is unfinished: how many there are */
-    struct buf pending; /* frames that are still to be written, at end - pending.len */
+    struct buf pending; /* frames not yet written, at end - pending.len */
     struct inherited_hint hints[INHERITED_HINTS];
-    bool retain_failed; /* its entries are past their retention and could not be removed */
+    bool retain_failed; /* its entries are past their retention but could not be removed */
     unsigned hint_next; /* the one to be replaced, modulo their count */
 };
 
-/* Make the file, without entries, in a directory. -errno. */
+/* Makes the file, without entries, in a directory. -errno. */
 int inherited_make(const struct io *io, const struct mem *mem, const char *directory,
     const struct store_inheritance *inherit);
-/* Read the table; with continues, cut a torn end off and count. OK also when there is no such file.
- * E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
+/* Reads the table; with continues, also cuts off a torn end and counts the entries. OK also if
+ * there is no such file. E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
 enum status inherited_open(struct journal *journal, bool continues, struct err *err) MUST_CHECK;
 void inherited_close(struct journal *journal);
-/* Add an entry; written when it is flushed at the latest. */
+/* Adds an entry, which is written at the latest by the next flush. */
 enum status inherited_add(
     struct journal *journal, const struct change *change, struct err *err) MUST_CHECK;
 enum status inherited_flush(struct journal *journal, struct err *err) MUST_CHECK;
-/* All entries go when they are past the retention. What fails is tried again after a restart:
- * nothing waits for it. */
+/* Removes all entries if they are past the retention. A failure is retried after a restart. */
 void inherited_retain(struct journal *journal, int64_t now_ms);
 
-/* Whether one of the chains is called so. */
+/* Whether one of the chains has this id. */
 bool inherited_has(const struct inherited *inherited, const unsigned char chain_id[16]);
-/* Visit the chains, in their order. false: the visitor has enough. */
+/* Visits the chains, in their order. false: the visitor stopped. */
 bool inherited_chains(const struct inherited *inherited, store_chain_visit visit, void *context);
 
-/* One reading of the entries, a part of one of the journal's. */
+/* One reading of these entries, part of a reading of the journal. */
 struct inherited_reading {
-    const struct entry_range *range; /* after: of one of these chains, or zeroed */
+    const struct entry_range *range; /* after: in one of these chains, or zeroed */
     entry_visit visit;
     void *context;
     struct entry_pace *at; /* how far it came */
     size_t bytes;          /* read so far */
-    bool stopped;          /* the visitor has enough */
-    bool over;             /* set: there are no more of these */
+    bool stopped;          /* the visitor stopped */
+    bool over;             /* set: there are no more inherited entries */
 };
 
-/* Whether a reading with this pace and cursor is to begin, or go on, here. */
+/* Whether a reading with this pace and cursor starts or continues in the inherited entries. */
 bool inherited_wanted(const struct inherited *inherited, const struct entry_range *range,
     const struct entry_pace *at);
 enum status inherited_read(

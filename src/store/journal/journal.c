@@ -2,8 +2,7 @@
  * Opening, creating and closing a data directory.
  *
  * Creation is atomic: everything is made in "PATH.new-…", flushed, and renamed to PATH. A crash
- * before the rename leaves only that directory, which nobody ever looks at; after it, a whole
- * store.
+ * before the rename leaves only that directory, which nobody ever reads; after it, a whole store.
  */
 #include "store/journal/journal.h"
 
@@ -22,10 +21,10 @@
 #include "store/journal/impl.h"
 
 enum {
-    LOCK_SLEEP_NS = 10000000, /* between two tries to get the lock */
+    LOCK_SLEEP_NS = 10000000, /* between two attempts to get the lock */
     RETAIN_MS_DAYS = 400,     /* DESIGN section 16 */
     MEASURE_ROUNDS = 64,      /* flushes timed of each kind: some tenths of a second */
-    OPEN_TRIES = 5,           /* of a reader, while the writer takes files away */
+    OPEN_TRIES = 5,           /* of a reader, while the writer removes files */
 };
 
 /* Options ---------------------------------------------------------------------------------- */
@@ -151,7 +150,7 @@ static int directory_fill(const struct io *io, const struct mem *mem, const char
     struct segment_header header = {.number = 1,
         .size = identity->segment_bytes,
         .mark = {.place = place_make(1, JOURNAL_BLOCK_BYTES), .batch = 1}};
-    if (inherit != NULL) { /* it goes on from there */
+    if (inherit != NULL) { /* it continues from there */
         header.mark.fence = inherit->fence;
         header.mark.moment.time_ms = inherit->time_ms;
     }
@@ -177,7 +176,7 @@ static void directory_discard(const struct io *io, const char *directory)
     (void)io->rmdir(io->context, directory);
 }
 
-/* Losing a race against another creator is no failure: its store is opened. */
+/* Losing a race against a different creator is not a failure: its store is opened. */
 static enum status journal_create(
     struct journal *journal, const struct store_inheritance *inherit, struct err *err)
 {
@@ -214,7 +213,7 @@ static enum status journal_create(
     return OK;
 }
 
-/* -ENOENT when there is none. */
+/* -ENOENT: there is none. */
 static int identity_read(struct journal *journal, const char *name, const char **ret_wrong)
 {
     const struct io *io = journal->io;
@@ -240,7 +239,7 @@ static int identity_read(struct journal *journal, const char *name, const char *
     return failed;
 }
 
-/* The directory is an unfinished copy of a different store, and nobody asked for one. */
+/* Refuses a directory that is an unfinished copy of a different store. */
 static enum status refuse_unfinished(struct journal *journal, struct err *err)
 {
     struct err ignored = {0};
@@ -298,8 +297,8 @@ static enum status identity_load(
     return OK;
 }
 
-/* What was taken over from a different store. A copy goes on only from the store that it began
- * with, in the state that it had then. */
+/* Loads the inherited evidence. A copy continues only from the store that it began with, in the
+ * state that it had then. */
 static enum status inherited_load(
     struct journal *journal, const struct store_inheritance *inherit, struct err *err)
 {
@@ -307,7 +306,7 @@ static enum status inherited_load(
     if (status != OK) {
         return status;
     }
-    /* Both are zero where there is nothing. P10: it cannot be taken away unnoticed. */
+    /* Both are zero if nothing was inherited. P10: the file cannot be removed unnoticed. */
     if (!digest_equal(&journal->inherited.origin, &journal->identity.origin)) {
         return err_set(err, E_CORRUPT, "store '%s': the file 'inherited' is %s",
             journal->options.path, journal->inherited.fd < 0 ? "missing" : "of a different copy");
@@ -354,7 +353,7 @@ static enum status lock_take(struct journal *journal, int64_t wait_ms, struct er
     if (failed == -EWOULDBLOCK) {
         status = lock_busy(journal, fd, err);
     } else if (failed == 0) {
-        /* The pid is for people: the lock holds without it, on a full disk too. */
+        /* The pid is for people: the lock holds without it, even on a full disk. */
         char text[24];
         int len = snprintf(text, sizeof text, "%ld\n", (long)getpid());
         (void)io->ftruncate(io->context, fd, 0);
@@ -371,7 +370,7 @@ static enum status lock_take(struct journal *journal, int64_t wait_ms, struct er
     return OK;
 }
 
-/* The kept batches are stable, in order, and no larger than they may be. With the mutex. */
+/* The kept batches are stable, in order, and within their limit. With the mutex. */
 static void recent_check(const struct journal *journal)
 {
     size_t bytes = 0;
@@ -474,7 +473,7 @@ static void journal_free(struct journal *journal)
         buffer_release(&journal->buffers[i], journal->mem);
     }
     if (journal->lock_fd >= 0) {
-        (void)journal->io->close(journal->io->context, journal->lock_fd); /* lets go of the lock */
+        (void)journal->io->close(journal->io->context, journal->lock_fd); /* releases the lock */
     }
     (void)pthread_cond_destroy(&journal->work);
     (void)pthread_cond_destroy(&journal->changed);
@@ -483,7 +482,7 @@ static void journal_free(struct journal *journal)
     mem_free(journal->mem, journal);
 }
 
-/* Say how far it got, for the next open and for the witness. */
+/* Writes the journal's end, for the next open and for the witness. */
 static enum status journal_leave(struct journal *journal, struct err *err)
 {
     if (journal->stable_mark.batch == journal->batch_opened) {
@@ -492,7 +491,7 @@ static enum status journal_leave(struct journal *journal, struct err *err)
     snapshot_save(journal);
     struct path reached = journal_path(journal, "reached");
     struct err ignored = {0};
-    /* Without it one kind of damage is not noticed; what was stored is safe all the same. */
+    /* Without it one kind of damage goes unnoticed; the stored data is safe all the same. */
     (void)!witness_write(journal, reached.text, &ignored);
     return journal->options.witness[0] == '\0'
                ? OK
@@ -572,7 +571,7 @@ static struct journal *journal_new(
     return journal;
 }
 
-/* Files that a crash left half made. Nothing depends on their going. */
+/* Removes files that a crash left unfinished. Nothing depends on it. */
 static void leftovers_remove(struct journal *journal)
 {
     static const char *const names[] = {
@@ -597,7 +596,7 @@ static enum status journal_start(
     struct path reached = journal_path(journal, "reached");
     struct mark marks[2] = {{0}, {0}};
     if (status == OK) {
-        /* Before the batches: a reader must not be held to what was written meanwhile. */
+        /* Read before the batches: a reader must not be held to batches written since. */
         witness_read(journal, reached.text, &marks[0]);
         witness_read(journal, journal->options.witness, &marks[1]);
         status = journal_recover(journal, err);
@@ -649,7 +648,7 @@ enum status journal_open(const char *path_and_options, const struct store_option
     if (status != OK) {
         return status;
     }
-    /* While a reader looks, the writer may squeeze or archive a segment: then look again. */
+    /* While a reader opens, the writer may squeeze or archive a segment: then read again. */
     int tries = options->read_only ? OPEN_TRIES : 1;
     do {
         status = journal_try(&read, options, ret_store, err);
@@ -694,7 +693,7 @@ static int nanos_compare(const void *a, const void *b)
     return *left < *right ? -1 : *left > *right;
 }
 
-/* Time flushes of one block each, the way the journal makes them. -errno when not possible. */
+/* Times flushes of one block each, as the journal does them. -errno if not possible. */
 static int measure_mode(const struct io *io, const char *path, bool direct, char *block,
     uint64_t *ret_p50, uint64_t *ret_p99)
 {

@@ -2,16 +2,16 @@
  * journal: the embedded store. One append-only file of records and evidence, and an index in
  * memory.
  *
- * A data directory holds `identity`, `lock`, segments, saved indexes, and `reached` (how far it was
- * when it was closed). docs/formats/journal.md describes every byte.
+ * A data directory holds `identity`, `lock`, segments, saved indexes, and `reached` (its end when
+ * it was closed). docs/formats/journal.md describes every byte.
  *
  * URL options: segment=64MiB size of new segments; write=buffered|direct; snapshot=64MiB journal
  * between two saved indexes at least; witness=PATH a file elsewhere that remembers how far the
  * journal was; background=on|off whether a thread of its own writes ahead (off: in maintain and
  * commit).
  *
- * What is here besides the table of store.h is for `once verify`, `once backup`, `once doctor` and
- * the dump tool.
+ * The functions below, besides the table of store.h, serve `once verify`, `once backup`, `once
+ * doctor` and the dump tool.
  */
 #ifndef ONCE_STORE_JOURNAL_JOURNAL_H
 #define ONCE_STORE_JOURNAL_JOURNAL_H
@@ -19,19 +19,19 @@
 #include "store/journal/format.h"
 #include "store/store.h"
 
-/* Open or create. path_and_options is the URL without its "journal:". Statuses: store_open's. */
+/* Opens or creates. path_and_options is the URL after "journal:". Fails as store_open does. */
 enum status journal_open(const char *path_and_options, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
 
-/* Whether they are right; opens nothing. E_INVALID. */
+/* Checks path and options; opens nothing. E_INVALID. */
 enum status journal_url_check(const char *path_and_options, struct err *err) MUST_CHECK;
 
-/* How a walk goes through the files of a journal. */
+/* The events of a walk through the files of a journal. */
 enum journal_walk_event {
     JOURNAL_WALK_SEGMENT, /* a segment begins; frame is NULL */
     JOURNAL_WALK_BATCH,   /* a batch begins; frame is NULL */
-    JOURNAL_WALK_FRAME,   /* one frame whose checksum is right; what it says is not looked at */
-    JOURNAL_WALK_DAMAGE,  /* something does not check out; text says what */
+    JOURNAL_WALK_FRAME,   /* one frame with a valid checksum; its content is not checked */
+    JOURNAL_WALK_DAMAGE,  /* something is invalid; text says what */
     JOURNAL_WALK_TAIL,    /* the last batch was torn, never acknowledged; text says where */
 };
 
@@ -51,10 +51,11 @@ struct journal_walk {
 typedef bool (*journal_visit)(void *context, const struct journal_walk *walk);
 
 /*
- * Every frame of a data directory in order, each checksum checked; goes on after damage where it
- * can. Takes no lock and changes nothing: a journal that is being written is walked up to its end.
- * OK: walked to the end or stopped by the visitor; look at the events for damage. E_UNAVAILABLE:
- * there is no journal. E_CORRUPT: it has no readable identity or no segments. E_NOMEM.
+ * Visits every frame of a data directory in order, checks each checksum, and continues after damage
+ * where possible. Takes no lock and changes nothing: a journal that is being written is walked up
+ * to its end. OK: walked to the end or stopped by the visitor; damage is in the events.
+ * E_UNAVAILABLE: there is no journal. E_CORRUPT: it has no readable identity or no segments.
+ * E_NOMEM.
  */
 enum status journal_walk(const char *path, const struct io *io, const struct mem *mem,
     journal_visit visit, void *context, struct err *err) MUST_CHECK;
@@ -65,17 +66,17 @@ struct journal_copy {
     const struct io *io;   /* NULL: the machine's own */
     const struct mem *mem; /* NULL: the C library's */
     /* Called now and then, first with done 0; total is an estimate while the journal is in use.
-     * False stops the copy. NULL: not wanted. */
+     * False stops the copy. May be NULL. */
     bool (*progress)(void *context, uint64_t bytes_done, uint64_t bytes_total);
     void *context; /* handed back to progress */
 };
 
 /*
- * Copy a journal, which may be in use: a prefix of it that holds everything acknowledged before the
- * call, durable in both places. Takes no lock. What has been archived is not in it. The copy has
- * not been read back: verify it. E_UNAVAILABLE: a file could not be read or written, or progress
- * said stop. E_CORRUPT: the end of the journal is damaged. E_NOMEM. On failure, the directory has
- * files that are of no use.
+ * Copies a journal, which may be in use. The copy is a prefix of it with everything acknowledged
+ * before the call, durable in both places. Takes no lock. Archived evidence is not copied. The copy
+ * is not read back: verify it. E_UNAVAILABLE: a file could not be read or written, or progress
+ * returned false. E_CORRUPT: the end of the journal is damaged. E_NOMEM. On failure, useless files
+ * are left in the directory.
  */
 enum status journal_copy(const struct journal_copy *how, struct err *err) MUST_CHECK;
 
@@ -87,9 +88,9 @@ struct journal_info {
     uint64_t index_bytes;       /* in memory */
     bool direct;                /* O_DIRECT and O_DSYNC instead of fdatasync */
     uint64_t snapshot_bytes;    /* journal written since the last saved index */
-    bool snapshot_failed;       /* the last attempt to save it */
+    bool snapshot_failed;       /* the last attempt to save the index failed */
     uint64_t segment_first;     /* number of the oldest segment */
-    int64_t created_ms;         /* when the store was made */
+    int64_t created_ms;         /* when the store was created */
 };
 
 /* E_MISUSE: the store is not a journal. */
@@ -99,11 +100,11 @@ enum status journal_info(
 struct journal_speed {
     uint64_t buffered_p50_ns; /* one block: pwrite and fdatasync */
     uint64_t buffered_p99_ns;
-    uint64_t direct_p50_ns; /* one block with O_DIRECT and O_DSYNC; 0 when not possible here */
+    uint64_t direct_p50_ns; /* one block with O_DIRECT and O_DSYNC; 0: not possible here */
     uint64_t direct_p99_ns;
 };
 
-/* Time some flushes of both kinds in a file of its own in that directory; it is removed again. */
+/* Times some flushes of both kinds in a temporary file in that directory. */
 enum status journal_measure(const char *directory, const struct io *io, const struct mem *mem,
     struct journal_speed *ret_speed, struct err *err) MUST_CHECK;
 

@@ -1,9 +1,9 @@
 /*
- * Housekeeping: forget what expired, and the background thread that writes ahead.
+ * Housekeeping: forgets expired records; and the background thread that writes ahead.
  *
- * A record is forgotten only once a flushed batch carries a time past its window: a restart then
- * begins at or after that time, and the index that recovery makes agrees with the one in memory
- * even when the record's frames were squeezed out (P8).
+ * A record is forgotten only once a flushed batch has a time past its window: a restart then begins
+ * at or after that time, and the recovered index agrees with the one in memory even if the record's
+ * frames were squeezed out (P8).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,8 +15,8 @@
 #include "store/journal/impl.h"
 
 enum {
-    SWEEP_SLOTS_MAX = 40000,        /* looked at in one call: well under a millisecond */
-    UNKNOWN_READS_MAX = 64,         /* unknown records read in one call: likewise */
+    SWEEP_SLOTS_MAX = 40000,        /* visited in one call: well under a millisecond */
+    UNKNOWN_READS_MAX = 64,         /* unknown records read in one call: the same */
     UNKNOWN_ARENA_BYTES = 64 << 10, /* one record at its limits */
     WITNESS_BYTES = 128,            /* the whole file */
     WITNESS_EVERY_MS = 1000,        /* at most this often */
@@ -24,7 +24,7 @@ enum {
 
 static const char witness_magic[8] = {'O', 'N', 'C', 'E', 'w', 'i', 't', '1'};
 
-/* Drop what expired from one partition, and find its earliest window again (X3). */
+/* Drops expired records from one partition, and finds its earliest window again (X3). */
 static void sweep_part(struct journal *journal, unsigned number, uint32_t cutoff_s)
 {
     struct index *index = &journal->index;
@@ -63,8 +63,7 @@ static void sweep(struct journal *journal)
     }
 }
 
-/* The saved index does not say since when records are unknown: read those of which that is not
- * known, some at a time. */
+/* The saved index does not say when records became unknown: reads those records, some at a time. */
 static enum status unknown_read(struct journal *journal, struct err *err)
 {
     struct arena arena;
@@ -92,7 +91,7 @@ static enum status unknown_read(struct journal *journal, struct err *err)
     return status;
 }
 
-/* Write ahead when less than half a step is left, and make the spare. true: did something. */
+/* Writes ahead if less than half a step is left, and makes the spare. true: there was work. */
 static bool ahead_work(struct journal *journal)
 {
     bool worked = false;
@@ -107,7 +106,7 @@ static bool ahead_work(struct journal *journal)
     }
     uint64_t spare = journal->growing ? 0 : spare_wanted(journal);
     if (spare > 0) {
-        journal->growing = true; /* keeps a roll from making it too */
+        journal->growing = true; /* prevents a roll from making it too */
     }
     (void)pthread_mutex_unlock(&journal->mutex);
     if (spare > 0) {
@@ -129,7 +128,7 @@ static bool witness_work(struct journal *journal)
     journal->witness_due = false;
     (void)pthread_mutex_unlock(&journal->mutex);
     struct err ignored = {0};
-    /* Failing loses a warning, not a promise. The next try is a second away. */
+    /* A failure loses a warning, not a promise. The next attempt is a second away. */
     return due && witness_write(journal, journal->options.witness, &ignored) == OK;
 }
 

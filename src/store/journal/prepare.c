@@ -1,5 +1,5 @@
 /*
- * Prepare: everything that a batch has to know, found in one pass over its wants.
+ * Prepare: loads everything that a batch needs, in one pass over its wants.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@ static enum status key_read(struct journal *journal, const struct digest *hash, 
     }
     const struct record *record = NULL;
     enum status status = record_read(journal, slot, arena, &record, err);
-    /* 128 equal bits of SHA-256 and a different key: the disk lies, not the hash. */
+    /* 128 equal bits of SHA-256 and a different key: the disk is damaged, not the hash. */
     if (status == OK && memcmp(&record->key.hash, hash, sizeof *hash) != 0) {
         return place_corrupt(slot->place, "the record here has a different key", err);
     }
@@ -45,7 +45,7 @@ static enum status id_read(struct journal *journal, const struct store_want *wan
     return OK;
 }
 
-/* Lack of memory for it is the failure of the call that wants it, not of the batch. */
+/* If there is no memory for the body, only the call that wants it fails, not the batch. */
 static enum status body_want(struct journal *journal, const struct body_ref *body,
     struct store_want *want, struct slice *ret_bytes, struct err *err)
 {
@@ -57,7 +57,7 @@ static enum status body_want(struct journal *journal, const struct body_ref *bod
     return status;
 }
 
-/* What goes with a record that was found: its source's record, and bodies. */
+/* Loads what belongs to a found record: its source's record, and bodies. */
 static enum status want_more(
     struct journal *journal, struct store_want *want, struct store_batch *batch, struct err *err)
 {
@@ -101,7 +101,7 @@ enum status journal_read(struct store *store, struct store_batch *batch, struct 
 {
     struct journal *journal = journal_of(store);
     ASSERT(!journal->prepared);
-    /* A reader sees what was committed when it was opened, so that is its time too. */
+    /* A reader sees the commits before it was opened, so that is its time too. */
     journal->now = journal->read_only ? journal->head.moment : store_clock_now(&journal->clock);
     batch->now_ms = journal->now.time_ms;
     batch->clock_held = journal->clock.held;

@@ -10,7 +10,7 @@
 #include "store/journal/impl.h"
 
 enum {
-    READ_GUESS_BYTES = 768,            /* most records are shorter, and then one read is enough */
+    READ_GUESS_BYTES = 768,            /* most records are shorter, so one read is enough */
     SCAN_ARENA_BYTES = 1 << 20,        /* one record at a time; the largest is about 20 KiB */
     ENTRY_SCRATCH_BYTES_MAX = 4 << 20, /* one entry as a tree; the largest is 64 KiB of text */
 };
@@ -21,7 +21,7 @@ enum status place_corrupt(uint64_t place, const char *wrong, struct err *err)
         place_segment(place), place_offset(place), wrong);
 }
 
-/* Copy a frame out of a batch in memory. false: the place is not in this batch. */
+/* Copies a frame out of a batch in memory. false: the place is not in this batch. */
 static bool buffer_frame(const struct buffer *buffer, uint64_t place, struct arena *arena,
     struct slice *ret_bytes, bool *ret_nomem)
 {
@@ -51,8 +51,8 @@ static enum status memory_read(struct journal *journal, uint64_t place, struct a
     return nomem ? err_set(err, E_NOMEM, "out of memory for a record") : OK;
 }
 
-/* The rest of a frame could not be read. A file that ends inside it is damage; a file that has it
- * and a disk that does not give it back is not, and may be tried again. */
+/* The rest of a frame could not be read. If the file ends inside the frame, it is damaged; if the
+ * disk fails to read it, it is not, and reading may be tried again. */
 static enum status rest_failed(struct journal *journal, const struct segment *segment, int fd,
     uint64_t offset, size_t size, int failed, struct err *err)
 {
@@ -63,7 +63,7 @@ static enum status rest_failed(struct journal *journal, const struct segment *se
     return err_errno(err, E_UNAVAILABLE, -failed, "reading segment %" PRIu64, segment->number);
 }
 
-/* A first read that usually has all of the frame, and a second one when it is longer. */
+/* A first read usually has the whole frame; a second one reads the rest of a longer one. */
 static enum status file_read(struct journal *journal, struct segment *segment, uint64_t offset,
     struct arena *arena, struct slice *ret_bytes, struct err *err)
 {
@@ -102,7 +102,7 @@ static enum status file_read(struct journal *journal, struct segment *segment, u
     return OK;
 }
 
-/* What a reader without the lock finds wrong may be a segment that the writer squeezed since. */
+/* Without the lock, an invalid frame may mean that the writer has squeezed the segment. */
 static enum status frame_wrong(struct journal *journal, struct segment *segment, uint64_t place,
     const char *wrong, struct err *err)
 {
@@ -124,10 +124,10 @@ static enum status frame_wrong(struct journal *journal, struct segment *segment,
     return place_corrupt(place, wrong, err);
 }
 
-/* Where a frame may be looked for. */
+/* Where to search for a frame. */
 enum read_from {
     READ_ANYWHERE, /* in memory, then in the file */
-    READ_FILE,     /* for whoever holds the mutex and asks for what is in a closed segment */
+    READ_FILE,     /* for a caller with the mutex that reads from a closed segment */
 };
 
 /* The checked frame at a place, copied into the arena. */
@@ -233,7 +233,7 @@ enum status body_read_closed(struct journal *journal, const struct body_ref *bod
     return body_read_from(journal, body, READ_FILE, arena, ret_bytes, err);
 }
 
-/* Keep it for the caller when it is wanted; what was read to find out is given back. */
+/* Keeps the record if it matches; otherwise releases the memory used to read it. */
 static enum status scan_one(struct journal *journal, const struct scan *scan,
     const struct slot *slot, struct arena *scratch, struct arena *arena,
     const struct record **ret_record, struct err *err)
@@ -263,7 +263,7 @@ static uint64_t be64_from(const unsigned char *bytes)
     return number;
 }
 
-/* The last hash that the slot can stand for: a record's own is not known before it is read. */
+/* The last hash that the slot can stand for: the full hash is known only after reading. */
 static struct digest slot_last(const struct slot *slot)
 {
     struct digest last;
@@ -349,7 +349,7 @@ struct due_search {
     struct err *err;
 };
 
-/* Read the record of an entry for the caller. */
+/* Reads the record of an entry for the caller. */
 static bool due_read(void *context, const struct due_entry *entry)
 {
     struct due_search *search = context;
@@ -367,7 +367,7 @@ static bool due_read(void *context, const struct due_entry *entry)
         return false;
     }
     if (record_due(record) == RECORD_DUE_NEVER) {
-        return true; /* an unknown one of an older snapshot, which does not say (slot_decode) */
+        return true; /* unknown, of an older snapshot without the due (slot_decode) */
     }
     search->dues[search->count++] = store_due_of(record);
     return true;
@@ -399,7 +399,7 @@ static bool due_collect(void *context, const struct due_entry *entry)
     return true;
 }
 
-/* Read the page's records, and move the cursor to the last of them. */
+/* Reads the page's records, and moves the cursor to the last of them. */
 static void due_read_page(
     struct due_search *search, const struct due_page *page, struct store_due_cursor *cursor)
 {
@@ -429,7 +429,7 @@ enum status journal_due(struct store *store, const struct store_due_filter *filt
     int64_t now_ms = store_clock_now(&journal->clock).time_ms;
     struct due_page page = {
         .after = filter->cursor, .limit = limit < DUE_PAGE_MAX ? limit : DUE_PAGE_MAX};
-    now_ms -= filter->cursor != NULL; /* what is made due this very millisecond may come yet */
+    now_ms -= filter->cursor != NULL; /* a due of this very millisecond may still be added */
     uint64_t until = filter->held ? UINT64_MAX : now_ms <= 0 ? 0 : (uint64_t)now_ms / 1000;
     struct arena scratch;
     arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
@@ -470,8 +470,8 @@ struct entries {
     const struct entry_range *range;
     entry_visit visit;
     void *context;
-    struct arena *scratch; /* of one entry, while its tenant is searched for */
-    struct entry_pace *at; /* how far it came; the caller's, when that one sets the pace */
+    struct arena *scratch; /* of one entry, while its tenant is read */
+    struct entry_pace *at; /* the progress; the caller's pace, if there is one */
     size_t bytes;          /* read so far */
     bool stopped;          /* the visitor has enough */
 };
@@ -482,7 +482,7 @@ static bool entries_spent(const struct entries *entries)
     return entries->bytes >= entries->at->bytes_max;
 }
 
-/* What was passed is not shown again: a batch is read from its start, wherever it stopped. */
+/* Passed entries are not shown again: a batch is always read from its start. */
 static void entry_pass(struct entries *entries, const struct entry *entry)
 {
     bool evidence = entry->kind == ENTRY_EVIDENCE;
@@ -498,7 +498,7 @@ static void entry_pass(struct entries *entries, const struct entry *entry)
     }
 }
 
-/* Evidence of the first releases has its tenant in its own bytes alone. */
+/* Evidence of the first releases has its tenant only in its own bytes. */
 static enum status entry_tenant(
     struct entries *entries, const struct frame *frame, struct entry *entry, struct err *err)
 {
@@ -541,8 +541,8 @@ static enum status entries_of_batch(
     return OK;
 }
 
-/* Go to where the reading stands in this segment; to its beginning when it stands elsewhere, or
- * when the file was rewritten since and its offsets mean nothing any more. */
+/* Seeks to the reading's place in this segment; to its beginning if the place is elsewhere, or if
+ * the file was rewritten since and the offsets are invalid. */
 static void entries_seek(
     struct entries *entries, const struct segment *segment, struct cursor *cursor)
 {
@@ -560,7 +560,7 @@ static void entries_seek(
     }
 }
 
-/* The entries of one segment's file, from where the reading stands, up to the place until. */
+/* Reads the entries of one segment's file, from the reading's place up to `until`. */
 static enum status entries_of_file(
     struct entries *entries, struct segment *segment, uint64_t until, struct err *err)
 {
@@ -573,7 +573,7 @@ static enum status entries_of_file(
     struct cursor cursor;
     cursor_init(&cursor, journal->io, journal->mem, fd);
     size_t window = cursor.window_bytes;
-    cursor.window_bytes = JOURNAL_BLOCK_BYTES; /* the header alone: what follows may be far away */
+    cursor.window_bytes = JOURNAL_BLOCK_BYTES; /* only the header: the entries may be far away */
     struct segment_header header;
     const char *wrong = cursor_start(&cursor, &header);
     if (cursor.error != 0) {
@@ -610,7 +610,7 @@ static enum status entries_of_file(
     return status;
 }
 
-/* The first segment that can hold what is asked for. */
+/* The first segment that can have matching entries. */
 static size_t entries_first(const struct journal *journal, const struct entry_range *range)
 {
     size_t first = 0;
@@ -624,8 +624,8 @@ static size_t entries_first(const struct journal *journal, const struct entry_ra
 }
 
 /*
- * The segment to go on with. A reading that begins takes over from one that ended not far before
- * what it asks for, so that page after page of a segment does not start at its beginning.
+ * The segment to continue with. A new reading starts where an earlier one stopped shortly before
+ * its cursor, so that not every page starts at the beginning of a segment.
  */
 static size_t entries_start(struct entries *entries)
 {
@@ -652,7 +652,7 @@ static size_t entries_start(struct entries *entries)
     return first;
 }
 
-/* Say how far it came, and keep that for the next page when this one is over. */
+/* Writes the progress, and keeps it for the next page if this one is complete. */
 static void entries_end(struct entries *entries)
 {
     struct journal *journal = entries->journal;
@@ -669,7 +669,7 @@ static void batch_copy(struct buf *copy, const struct buffer *buffer)
         le32_put(header, (uint32_t)buffer->len);
         le32_put(header + 4, (uint32_t)place_offset(buffer->mark.place));
         buf_append(copy, header, sizeof header);
-        /* Not the batch's own header: the flushing thread may be writing it just now. */
+        /* Not the batch's header: the flushing thread may be writing it. */
         (void)buf_extend(copy, BATCH_HEADER_BYTES);
         buf_append(copy, buffer->data + BATCH_HEADER_BYTES, buffer->len - BATCH_HEADER_BYTES);
     }
@@ -690,8 +690,9 @@ static enum status entries_of_copy(
 }
 
 /*
- * What is not in the files yet. The visitor is called without the mutex, on a copy. *place is where
- * the files were read up to; when a flush landed since, nothing is done and *ret_again set.
+ * Reads entries that are not in the files yet. The visitor is called without the mutex, on a copy.
+ * *place is the end of what was read from the files; if a flush was completed since, nothing is
+ * done and *ret_again is set.
  */
 static enum status entries_of_memory(
     struct entries *entries, uint64_t place, bool *ret_again, struct err *err)
@@ -717,7 +718,7 @@ static enum status entries_of_memory(
     return status;
 }
 
-/* What this journal's own chain has, from where the reading stands. */
+/* Reads the journal's own chain, from the reading's place. */
 static enum status entries_of_own(struct entries *entries, struct err *err)
 {
     struct journal *journal = entries->journal;
@@ -745,7 +746,7 @@ static enum status entries_of_own(struct entries *entries, struct err *err)
     return status;
 }
 
-/* What was inherited comes first. *ret_over: the journal's own chain comes next. */
+/* Inherited entries come first. *ret_over: the journal's own chain comes next. */
 static enum status entries_of_inherited(
     struct entries *entries, const struct entry_range *asked, bool *ret_over, struct err *err)
 {
@@ -786,7 +787,7 @@ enum status journal_entries(struct store *store, const struct entry_range *range
     ASSERT(entries.at->bytes_max > 0); /* or it never ends */
     enum status status = journal_failed(journal, err);
     if (inherited_has(&journal->inherited, range->after.chain_id)) {
-        own.after = (struct entry_cursor){.seq = 0}; /* all of our own is after it */
+        own.after = (struct entry_cursor){.seq = 0}; /* all of our own entries are after it */
     } else if (status == OK) {
         status = entry_cursor_check(&range->after, journal->identity.keys.chain_id, err);
     }

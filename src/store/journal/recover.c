@@ -1,9 +1,9 @@
 /*
  * Recovery: the newest saved index, and every batch after it, folded into the index.
  *
- * A batch at the very end that does not check out was torn when some of its sectors were never
- * written (J3); it was not acknowledged and is cut, by writing zeros over it again. Everything else
- * that does not check out is corruption: E_CORRUPT says where, and nothing is changed.
+ * An invalid batch at the very end is torn if some of its sectors were never written (J3); it was
+ * not acknowledged and is cut by writing zeros over it. Everything else that is invalid is
+ * corruption: E_CORRUPT says where, and nothing is changed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 struct recovery {
     struct journal *journal;
     struct mark at;               /* before the next batch */
-    uint64_t copied[INDEX_PARTS]; /* what a partition of the saved index already has */
+    uint64_t copied[INDEX_PARTS]; /* the place up to which the saved index has a partition */
     struct segment_header last;   /* of the last segment */
     uint64_t cut_from;            /* offsets in it that must be zeros again; equal: nothing */
     uint64_t cut_until;
@@ -34,14 +34,14 @@ static enum status corrupt_at(struct recovery *recovery, uint64_t segment, uint6
     return E_CORRUPT;
 }
 
-/* Not having been able to read says nothing about what is there. */
+/* A failed read says nothing about the content. */
 static enum status cursor_status(int error, uint64_t segment, struct err *err)
 {
     return err_errno(err, error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -error,
         "reading segment %" PRIu64, segment);
 }
 
-/* Open each segment, check its header, and put it on the list. */
+/* Opens a segment, checks its header, and adds it to the list. */
 static enum status segment_note(
     struct recovery *recovery, uint64_t number, struct segment_header *ret_header, struct err *err)
 {
@@ -125,7 +125,7 @@ static const char *fold_touch(struct recovery *recovery, const struct frame *fra
     }
     memcpy(hash.bytes, frame->payload.data, sizeof hash.bytes);
     struct slot *slot = index_find(&recovery->journal->index, &hash);
-    /* None: the record expired, and its frame was squeezed out since. */
+    /* NULL: the record expired, and its frame was squeezed out since. */
     if (slot != NULL && place >= recovery->copied[slot_part(slot)]) {
         slot->duplicates += slot->duplicates < UINT32_MAX;
     }
@@ -186,7 +186,7 @@ static enum status fold_batch(
     return OK;
 }
 
-/* Find the first byte that is not zero. OK with *ret_at == until: there is none. */
+/* Finds the first byte that is not zero. OK with *ret_at == until: there is none. */
 static enum status zeros_check(
     struct cursor *cursor, uint64_t from, uint64_t until, uint64_t *ret_at, struct err *err)
 {
@@ -208,7 +208,7 @@ static enum status zeros_check(
     return OK;
 }
 
-/* Whether a batch begins at a block from here on: then what is before it was damaged (J5). */
+/* Whether a batch begins at a later block: then everything before it is damaged (J5). */
 static enum status batches_behind(
     struct cursor *cursor, uint64_t from, bool *ret_found, struct err *err)
 {
@@ -223,8 +223,8 @@ static enum status batches_behind(
 }
 
 /*
- * The last segment's batches end at cursor->offset. Behind it there are zeros, or what is left of
- * one batch that was in flight; length is what its header says, 0 when that is not there.
+ * The last segment's batches end at cursor->offset. After it there must be zeros, or the remains of
+ * one batch that was in flight; length is from its header, 0 if that is absent.
  */
 static enum status tail_check(
     struct recovery *recovery, struct cursor *cursor, uint32_t length, struct err *err)
@@ -251,16 +251,16 @@ static enum status tail_check(
     if (length > 0) {
         recovery->cut_until = end + length;
     } else if (dirty < cursor->size) {
-        /* The torn batch's first sector is not there, so its length is not known. */
+        /* The torn batch's first sector is missing, so its length is not known. */
         recovery->cut_until = cursor->size;
     }
     return OK;
 }
 
 /*
- * What a reader does where no whole batch is: somebody may be writing, so that it is not there yet.
- * But when another batch is after it, it was stable before that one was begun (J5), and reading it
- * once more shows it whole. If not, it is damaged (P11). *ret_result is CURSOR_BATCH when it was.
+ * For a reader that finds no whole batch: a writer may not have completed it yet. But if a later
+ * batch exists, this one was stable before that one was begun (J5), and reading it once more shows
+ * it whole. If not, it is damaged (P11). *ret_result is CURSOR_BATCH if it is whole.
  */
 static enum status reader_goes_on(struct recovery *recovery, struct cursor *cursor,
     enum cursor_result *ret_result, struct cursor_batch *ret_batch, struct err *err)
@@ -294,7 +294,7 @@ static enum status segment_end(struct recovery *recovery, struct cursor *cursor,
         return OK;
     }
     if (recovery->journal->read_only) {
-        return OK; /* reader_goes_on looked */
+        return OK; /* reader_goes_on checked it */
     }
     if (result == CURSOR_DAMAGE) {
         return corrupt_at(recovery, number, batch->offset, batch->wrong, err);
@@ -346,7 +346,7 @@ static enum status segment_fold(
     return status;
 }
 
-/* Each segment says what was before it; that has to be what the one before it ended with. */
+/* Each segment states what came before it, which must be the end of the segment before it. */
 static enum status segment_follows(
     struct recovery *recovery, const struct segment *segment, struct err *err)
 {
@@ -379,7 +379,7 @@ static enum status segments_fold(struct recovery *recovery, struct err *err)
     return status;
 }
 
-/* Where the saved index leaves off, or the very beginning. */
+/* Starts at the end of the saved index, or at the very beginning. */
 static enum status recovery_start(struct recovery *recovery, uint64_t *ret_until, struct err *err)
 {
     struct journal *journal = recovery->journal;
@@ -397,7 +397,7 @@ static enum status recovery_start(struct recovery *recovery, uint64_t *ret_until
     return OK;
 }
 
-/* The dues and the counts, from the index. */
+/* Makes the dues and the counts from the index. */
 static enum status index_fold(struct journal *journal)
 {
     dues_release(&journal->dues);

@@ -14,7 +14,7 @@
 
 enum {
     ZEROS_BYTES = 64 << 10,     /* a write of this size runs at the disk's speed */
-    ZEROS_DIRTY_BYTES = 1 << 20 /* written ahead before they are flushed: some ms of a disk */
+    ZEROS_DIRTY_BYTES = 1 << 20 /* written before they are flushed: some ms of a disk */
 };
 
 static const char zeros[ZEROS_BYTES];
@@ -134,7 +134,7 @@ void segment_forget_fd(struct journal *journal, struct segment *segment)
     }
 }
 
-/* Close the one that is open and has the lowest number: old segments are read least. */
+/* Closes the open segment with the lowest number: old segments are read least. */
 static void files_limit(struct journal *journal)
 {
     for (size_t i = 0; i < journal->segments_count; i++) {
@@ -178,8 +178,8 @@ static int zeros_write(const struct io *io, int fd, uint64_t from, uint64_t unti
     return 0;
 }
 
-/* Piece by piece: what is dirty at a time is in the way of every batch that is flushed meanwhile.
- * *ret_is_lost: it was a flush that failed. */
+/* Writes zeros piece by piece: dirty pages delay every batch that is flushed at the same time.
+ * *ret_is_lost: a flush failed. */
 static int zeros_lay(const struct io *io, int fd, uint64_t from, uint64_t until, bool *ret_is_lost)
 {
     int failed = 0;
@@ -198,7 +198,7 @@ static int zeros_lay(const struct io *io, int fd, uint64_t from, uint64_t until,
 
 int segment_zero(const struct io *io, int fd, uint64_t from, uint64_t until)
 {
-    bool is_lost; /* the caller has nothing in the file that could be */
+    bool is_lost; /* the caller has no data in the file that could be lost */
     return zeros_lay(io, fd, from, until, &is_lost);
 }
 
@@ -211,7 +211,7 @@ static enum status grow_unavailable(struct journal *journal, int failed, struct 
     return E_UNAVAILABLE;
 }
 
-/* Short of space, less is written ahead from now on: what is needed may fit although a whole step
+/* Without space, less is written ahead from now on: the needed bytes may fit although a whole step
  * does not, and no commit tries large writes in vain. */
 static void step_halve(struct journal *journal)
 {
@@ -220,8 +220,8 @@ static void step_halve(struct journal *journal)
 }
 
 /*
- * The mutex is given up while writing; growing keeps everybody else from writing zeros to the same
- * place, which by then might hold a batch.
+ * The mutex is released while writing; `growing` prevents others from writing zeros to the same
+ * place, which might then hold a batch.
  */
 enum status segment_grow(struct journal *journal, uint64_t until, struct err *err)
 {
@@ -333,7 +333,7 @@ static enum status spare_begin(
         failed = failed != 0 ? failed : closed;
     }
     if (failed != 0) {
-        /* It is not a segment yet: nothing happened. It is made anew the next time. */
+        /* It is not a segment yet: nothing happened. It is made again the next time. */
         return err_errno(err, E_UNAVAILABLE, -failed, "cannot begin the segment '%s'", spare.text);
     }
     struct path path = segment_path(journal->options.path, header->number);
@@ -385,7 +385,7 @@ enum status segment_roll(struct journal *journal, uint64_t batch_bytes, struct e
         status = tail_open(journal, &header, err);
     }
     if (status != OK) {
-        /* The segment is there, but not in our list: go on only after a restart. */
+        /* The segment exists, but is not in our list: only a restart can continue. */
         struct err cause = err == NULL ? (struct err){0} : *err;
         return journal_fail(journal, &cause, err);
     }

@@ -1,13 +1,13 @@
 /*
- * The saved index, so that a start reads the tail of the journal only.
+ * The saved index, so that a start reads only the tail of the journal.
  *
- * It is copied a few partitions at a time while the store works on; each partition remembers the
+ * It is copied a few partitions at a time while the store is in use. Each partition remembers the
  * place in the journal at which it was copied, and recovery replays only later frames into it.
  *
  *   copying --all partitions--> copied --journal stable up to the last copy--> finished --> gone
  *
  *   Crash while copying or copied: `index.tmp` is left and overwritten or removed later.
- *   Crash while finishing: the file has its name, and then it is complete, or it has not.
+ *   Crash while finishing: if the file has its name, it is complete.
  *
  * The piece being worked on has one owner, the engine's thread or the writer (the background
  * thread, or maintain itself); owner changes under the mutex only.
@@ -27,12 +27,12 @@
 
 enum {
     SNAPSHOT_HEADER_BYTES = 4096,
-    SNAPSHOT_PART_BYTES = 32,       /* in front of a partition's slots */
+    SNAPSHOT_PART_BYTES = 32,       /* before a partition's slots */
     SNAPSHOT_SLOT_BYTES = 40,       /* each */
     SNAPSHOT_TRAILER_BYTES = 64,    /* after the last partition */
     SNAPSHOT_SLOTS_A_STEP = 25000,  /* copied in one call: a fraction of a millisecond */
     SNAPSHOT_CLOSE_BYTES = 4 << 20, /* closing saves the index when the tail is longer */
-    SNAPSHOT_KEEP = 2,              /* the newest, and one more should that be damaged */
+    SNAPSHOT_KEEP = 2,              /* the newest, and one more in case that is damaged */
 };
 
 static const char header_magic[8] = {'O', 'N', 'C', 'E', 'i', 'd', 'x', '1'};
@@ -41,16 +41,16 @@ static const char trailer_magic[8] = {'O', 'N', 'C', 'E', 'i', 'd', 'x', 'Z'};
 enum owner { OWNER_ENGINE, OWNER_WRITER };
 
 struct snapshot {
-    struct mark mark; /* recovery goes on from here */
+    struct mark mark; /* recovery continues from here */
     unsigned part;    /* the next to copy */
     uint64_t slots;   /* copied so far */
     uint64_t until;   /* the last place that a copy may refer to is before this */
     struct buf piece; /* bytes to write */
-    uint64_t offset;  /* where they go */
+    uint64_t offset;  /* where to write them */
     int fd;           /* the writer's; -1: not open yet */
     enum owner owner;
-    bool last; /* the piece is the last one, and the file is to get its name */
-    bool done; /* it has it */
+    bool last; /* the piece is the last one, and the file gets its name next */
+    bool done; /* it has its name */
     bool failed;
 };
 
@@ -71,7 +71,7 @@ static void slot_encode(const struct slot *slot, unsigned char *bytes)
     le32_put(bytes + 24, slot->due_s);
     le32_put(bytes + 28, slot->duplicates);
     le32_put(bytes + 32, slot->version);
-    /* An operation's kind is written as 0, as it was before there were others. */
+    /* An operation's kind is written as 0, as before there were other kinds. */
     uint32_t kind = slot->kind == RECORD_OPERATION ? 0 : slot->kind;
     le32_put(bytes + 36, slot->status | kind << 8 | (uint32_t)slot->held << 16);
 }
@@ -207,7 +207,7 @@ static void snapshot_step_owned(
     }
 }
 
-/* At least the option's worth of journal, and for a large index as much as it is itself. */
+/* At least as much journal as the option says, and for a large index at least its own size. */
 static bool snapshot_wanted(struct journal *journal)
 {
     uint64_t index_bytes = journal->index.count * SNAPSHOT_SLOT_BYTES;
@@ -363,13 +363,13 @@ static bool slot_decode(const unsigned char *bytes, struct slot *ret_slot)
         .kind = (uint8_t)kind,
         .held = held};
     if (status == RECORD_UNKNOWN && ret_slot->due_s == (uint32_t)INDEX_DUE_NEVER) {
-        ret_slot->due_s = 0; /* of a version to which it was not due: the record says */
+        ret_slot->due_s = 0; /* written by a version without this due: the record has it */
     }
     return true;
 }
 
-/* One slot into the index. What was in a segment squeezed since has expired or was moved after the
- * copy, and comes back from there. */
+/* Loads one slot into the index. A record of a segment squeezed since has expired, or was moved
+ * after the copy and is found there. */
 static bool slot_load(
     struct journal *journal, unsigned part, const unsigned char *bytes, uint64_t copied)
 {
@@ -440,7 +440,7 @@ static bool header_load(
     mark_decode(block + 32, ret_mark);
     cursor->offset = SNAPSHOT_HEADER_BYTES;
     const struct segment *segment = segment_get(journal, place_segment(ret_mark->place));
-    /* A squeezed segment has other offsets than when the index was saved. */
+    /* A segment squeezed since has different offsets. */
     return ret_mark->batch == number && segment != NULL && !segment->squeezed &&
            place_offset(ret_mark->place) >= JOURNAL_BLOCK_BYTES &&
            place_offset(ret_mark->place) <= segment->end &&

@@ -1,18 +1,18 @@
 /*
- * Squeezing: an old segment is rewritten with its entries alone, once no live record is in it. A
- * few live ones are written again at the end of the journal first. Then, past the retention,
- * removed.
+ * Squeezing: an old segment is rewritten with only its entries, once it has no live records. If few
+ * are live, they are first written again at the end of the journal. Past its retention the segment
+ * is removed.
  *
  *   idle --candidate--> moving --none live--> settling --all stable--> rewriting --renamed--> idle
  *
  *   Crash while moving: the record is in both places; the later one counts.
- *   Crash while settling: what replaced a record, moved or changed, may not have reached the disk.
- *   The one in this segment is still there and counts again (P1).
+ *   Crash while settling: the frame that replaced a record may not have reached the disk. The one
+ *   in this segment is still there and counts again (P1).
  *   Crash while rewriting: `squeeze.tmp` is left and removed later; the segment is as it was.
- *   Crash after the rename: the segment is squeezed. Whoever opens the store sees it in its header.
+ *   Crash after the rename: the segment is squeezed, as its header says.
  *
- * Oldest first (J7): if a younger one went before an older one, a record that was replaced in the
- * younger one would come back from the older one in a recovery without a saved index.
+ * Oldest first (J7): if a younger segment were squeezed before an older one, a recovery without a
+ * saved index would bring back records of the older one that were replaced in the younger one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 #include "store/journal/impl.h"
 
 enum {
-    SQUEEZE_SLOTS_A_STEP = 40000,      /* looked at in one call */
+    SQUEEZE_SLOTS_A_STEP = 40000,      /* visited in one call */
     SQUEEZE_MOVES_A_STEP = 64,         /* records written again in one call */
     SQUEEZE_BYTES_PER_LIVE = 16 << 10, /* of the segment: fewer live ones are worth moving */
     SQUEEZE_WRITE_BYTES = 1 << 20,     /* gathered before they are written */
@@ -41,14 +41,14 @@ enum squeeze_state {
 struct squeeze {
     enum squeeze_state state; /* under the mutex; the writer's while rewriting */
     uint64_t number;          /* of the segment */
-    unsigned part;            /* where to look for live ones next */
-    uint64_t settled_at;      /* all that replaced its records is before this place */
+    unsigned part;            /* where to search for live records next */
+    uint64_t settled_at;      /* everything that replaced its records is before this place */
     uint64_t end;             /* of the rewritten file */
 };
 
 static struct segment *squeeze_candidate(struct journal *journal)
 {
-    /* What could not be squeezed is not tried again before the next index was saved. */
+    /* A segment that could not be squeezed is not tried again before the next index is saved. */
     for (size_t i = 0;
          i < journal->segments_count && journal->squeeze_failed != journal->snapshot_place; i++) {
         struct segment *segment = &journal->segments[i];
@@ -63,7 +63,7 @@ static struct segment *squeeze_candidate(struct journal *journal)
     return NULL;
 }
 
-/* Move the live ones of one partition. Copies are taken first: moving changes the partition. */
+/* Moves the live records of one partition. Slots are copied first: moving changes them. */
 static enum status part_move(
     struct journal *journal, unsigned number, uint64_t segment, size_t *moves, struct err *err)
 {
@@ -111,8 +111,8 @@ static void squeeze_set(struct journal *journal, enum squeeze_state state)
     (void)pthread_mutex_unlock(&journal->mutex);
 }
 
-/* Nothing in the segment is live any more: not only moves made it so, any commit may have. All of
- * them are before the end of what was committed until now. */
+/* No record in the segment is live any more, because of moves or of any commit. All of these are
+ * before the current end of the commits. */
 static void squeeze_settle(struct journal *journal, struct squeeze *squeeze)
 {
     (void)pthread_mutex_lock(&journal->mutex);
@@ -210,7 +210,7 @@ static int rewrite_flush(struct rewrite *rewrite)
     return failed;
 }
 
-/* The batch with its entries alone; same number, moment and fence, no zeros at the end. */
+/* Writes the batch with only its entries; same number, moment and fence, no zeros at the end. */
 static void rewrite_batch(struct rewrite *rewrite, const struct cursor_batch *batch)
 {
     struct buf *out = &rewrite->bytes;
@@ -365,7 +365,7 @@ enum status journal_remove(struct store *store, uint64_t number, struct err *err
     memmove(segment, segment + 1, journal->segments_count * sizeof *segment);
     failed = io_sync_dir(io, archive.text);
     failed = failed == 0 ? io_sync_dir(io, journal->options.path) : failed;
-    /* Nothing depends on it: after a power loss it may be back, and is removable again. */
+    /* Nothing depends on it: after a power loss the segment may be back, and is removable again. */
     return failed == 0 ? OK
                        : err_errno(err, E_UNAVAILABLE, -failed, "cannot flush '%s'", archive.text);
 }

@@ -13,13 +13,13 @@ struct journal_verifier {
     const struct io *io;
     replay_visit visit;
     void *context;
-    bool stopped;            /* the visitor wants no more */
-    struct replay_item item; /* what it is shown */
-    uint64_t request_place;  /* of the request's body in the change at hand; 0: it has none */
-    uint64_t outcome_place;  /* likewise the outcome's */
+    bool stopped;            /* the visitor stopped */
+    struct replay_item item; /* what the visitor is shown */
+    uint64_t request_place;  /* of the request body in the current change; 0: absent */
+    uint64_t outcome_place;  /* of the outcome body; 0: absent */
 };
 
-/* Show the item. False: the visitor wants no more. */
+/* Shows the item. False: the visitor stopped. */
 static bool show(struct journal_verifier *self, enum replay_kind kind)
 {
     ASSERT(!self->stopped);
@@ -57,7 +57,7 @@ static bool show_body(struct journal_verifier *self, const struct journal_walk *
     return show(self, kind);
 }
 
-/* A body that came with the change is where the record says, and one that did not is older. */
+/* A body that came with the change must be where the record says; any other body is older. */
 static bool check_place(struct journal_verifier *self, const char *name, uint64_t seen,
     const struct body_ref *body, uint64_t here)
 {
@@ -182,7 +182,7 @@ static enum status read_path(
     return OK;
 }
 
-/* Read the file into bytes. *ret_wrong: what is wrong with it. */
+/* Reads the file into bytes. *ret_wrong: what is wrong with it. */
 static enum status read_identity(struct journal_verifier *self, unsigned char bytes[IDENTITY_BYTES],
     const char **ret_wrong, struct err *err)
 {

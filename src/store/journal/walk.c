@@ -1,5 +1,5 @@
 /*
- * A walk over all files of a journal that reports damage and goes on where it can.
+ * A walk over all files of a journal that reports damage and continues where possible.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ struct walker {
     bool out_of_memory;
 };
 
-/* Not being able to look is no damage: the walk ends when there is no memory for it. */
+/* A failure to read is not damage: the walk ends if there is no memory. */
 static void walk_error(struct walker *walker, int error)
 {
     if (error == -ENOMEM) {
@@ -51,7 +51,7 @@ static void walk_damage(struct walker *walker, uint64_t offset, const char *text
     walk_tell(walker, JOURNAL_WALK_DAMAGE, offset);
 }
 
-/* What a frame says is for the visitor to check; here only how far the evidence has come. */
+/* The visitor checks the content of a frame; here only the end of the evidence is tracked. */
 static void walk_frame(struct walker *walker, const struct frame *frame)
 {
     struct entry entry;
@@ -107,7 +107,7 @@ static void walk_rest(struct walker *walker, struct cursor *cursor, uint64_t fro
     }
 }
 
-/* The next block at which a batch begins, to go on after damage. The size when there is none. */
+/* The next block at which a batch begins, to continue after damage; or the file's size. */
 static uint64_t walk_resume(struct cursor *cursor, uint64_t from)
 {
     for (;;) {
@@ -116,11 +116,11 @@ static uint64_t walk_resume(struct cursor *cursor, uint64_t from)
         if (error == 0) {
             return at;
         }
-        from = at + 1; /* a block that cannot be read begins nothing */
+        from = at + 1; /* no batch begins at an unreadable block */
     }
 }
 
-/* A batch that does not check out. true: go on at cursor->offset. */
+/* Reports an invalid batch. true: continue at cursor->offset. */
 static bool walk_bad(struct walker *walker, struct cursor *cursor, enum cursor_result result,
     const struct cursor_batch *batch)
 {
@@ -149,7 +149,7 @@ static void walk_batches(struct walker *walker, struct cursor *cursor)
             walk_batch(walker, &batch);
             walker->now.bytes_done += cursor->offset - from;
         } else if (result == CURSOR_END) {
-            /* A batch after zeros: the one that was here is gone. */
+            /* A batch after zeros: the batch that was here is lost. */
             uint64_t next = cursor->squeezed ? cursor->size : walk_resume(cursor, from + 1);
             if (next >= cursor->size) {
                 walk_rest(walker, cursor, from);
@@ -202,7 +202,7 @@ static void walk_segment(struct walker *walker, uint64_t number)
     if (wrong != NULL) {
         walk_damage(walker, 0, wrong);
         walker->at.batch = 0;
-        /* What its checksums start from is known without the header. */
+        /* The seed of its checksums is known without the header. */
         cursor.seed = segment_seed(walker->identity.keys.chain_id, number);
         cursor.offset = cursor.offset == 0 ? JOURNAL_BLOCK_BYTES : cursor.offset;
     }

@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "store/journal/impl.h"
 
-/* What a change did to the index, so that a commit that fails half way can be taken back. */
+/* What a change did to the index, so that a commit that fails halfway can be undone. */
 struct journal_undo {
     struct digest hash;
     struct slot old; /* all zero: there was none */
@@ -17,7 +17,7 @@ struct journal_undo {
 
 enum {
     COMMIT_BYTES_MAX = 128 << 20, /* several bodies at their limit, and no more */
-    PASS_TIME_EVERY_MS = 60000,   /* an idle store forgets what expired about so late */
+    PASS_TIME_EVERY_MS = 60000,   /* an idle store forgets expired records up to this much later */
 };
 
 enum status journal_failed(struct journal *journal, struct err *err)
@@ -76,7 +76,7 @@ static enum status buffer_reserve(struct buffer *buffer, const struct mem *mem, 
     return OK;
 }
 
-/* Finish the bytes of a batch: zeros up to the block, and the header that covers it. */
+/* Finishes the bytes of a batch: zeros up to the block, and the header that covers it. */
 static size_t buffer_finish(struct buffer *buffer, uint32_t seed)
 {
     size_t length = (size_t)block_up(buffer->len);
@@ -110,8 +110,8 @@ static struct buffer *buffer_behind(struct journal *journal, const struct buffer
     return &journal->buffers[(buffer - journal->buffers + 1) % JOURNAL_BUFFERS];
 }
 
-/* Forget the oldest batch that is kept. Its memory goes to the batch after the active one, which
- * will need as much: giving it back and asking again would fault every page in anew. */
+/* Drops the oldest kept batch. Its memory goes to the batch after the active one, which will need
+ * as much: freeing and allocating again would fault in every page again. */
 static void recent_drop(struct journal *journal)
 {
     ASSERT(journal->recent_count > 0);
@@ -128,7 +128,8 @@ static void recent_drop(struct journal *journal)
     }
 }
 
-/* The flight landed: its commits may be read from the file now. It is kept, and older ones go. */
+/* The batch in flight is stable: its commits can now be read from the file. It is kept, and older
+ * ones are dropped. */
 static void flight_done(struct journal *journal, size_t length)
 {
     struct buffer *flight = journal->flight;
@@ -193,7 +194,7 @@ enum status journal_flush(struct store *store, struct err *err)
     if (journal->read_only) {
         return err_set(err, E_MISUSE, "the store was opened read-only");
     }
-    if (journal->inherited.pending.len > 0) { /* before the records that rest on it */
+    if (journal->inherited.pending.len > 0) { /* before the records that depend on it */
         enum status status = inherited_flush(journal, err);
         if (status != OK) {
             return status;
@@ -205,7 +206,7 @@ enum status journal_flush(struct store *store, struct err *err)
     return status;
 }
 
-/* A body that is kept elsewhere is written again, so that it is in its record's segment (J6). */
+/* A body in a different segment is written again, so that it is in its record's segment (J6). */
 static bool body_moves(const struct body_ref *body, struct slice bytes, uint64_t segment)
 {
     return bytes.len == 0 && body->retained && body->bytes > 0 &&
@@ -218,7 +219,7 @@ static uint64_t body_bound(const struct body_ref *body, struct slice bytes, uint
            (body_moves(body, bytes, segment) ? body->bytes : bytes.len);
 }
 
-/* At least as many bytes as the change takes in that segment, its frames' headers included. */
+/* An upper bound of the bytes that the change takes in that segment, including frame headers. */
 static uint64_t change_bound(const struct change *change, uint64_t segment)
 {
     uint64_t bound = 2 * FRAME_HEADER_BYTES + ENTRY_LEAD_BYTES_MAX + change->entry.bytes.len +
@@ -248,7 +249,7 @@ static enum status commit_bytes(
     return OK;
 }
 
-/* The next segment, with room for all of the commit: from there on everything is elsewhere. */
+/* Rolls to the next segment, with room for the whole commit and for all bodies that move. */
 static enum status room_roll(struct journal *journal, const struct commit *commit, struct err *err)
 {
     size_t bytes = 0;
@@ -260,8 +261,8 @@ static enum status room_roll(struct journal *journal, const struct commit *commi
 }
 
 /*
- * Make sure that the commit can go into the open batch: its memory, the segment, and zeros in the
- * file. Flushes and rolls to the next segment where that is needed.
+ * Makes sure that the commit fits into the open batch: its memory, the segment, and zeros in the
+ * file. Flushes and rolls to the next segment if necessary.
  */
 static enum status room_make(struct journal *journal, const struct commit *commit, struct err *err)
 {
@@ -310,7 +311,7 @@ static char *frame_payload(const struct journal *journal)
     return journal->active->data + journal->active->len + FRAME_HEADER_BYTES;
 }
 
-/* Append the frame whose payload is there already. Returns its place. */
+/* Appends the frame whose payload is already in place. Returns its place. */
 static uint64_t frame_close(struct journal *journal, enum frame_kind kind, size_t size)
 {
     struct buffer *active = journal->active;
@@ -323,7 +324,7 @@ static uint64_t frame_close(struct journal *journal, enum frame_kind kind, size_
     return place;
 }
 
-/* Append a frame whose payload is in two parts. Returns its place. */
+/* Appends a frame whose payload is in two parts. Returns its place. */
 static uint64_t frame_append(
     struct journal *journal, enum frame_kind kind, struct slice first, struct slice second)
 {
@@ -337,8 +338,8 @@ static uint64_t frame_append(
     return frame_close(journal, kind, size);
 }
 
-/* Append a record's frame. It is encoded where it stays: room_make has reckoned with more than it
- * takes, and a buffer that is full by its own limit never grows. */
+/* Appends a record's frame. It is encoded in place: room_make has reserved more than it takes, and
+ * a buffer at its own limit never grows. */
 static uint64_t frame_record(
     struct journal *journal, enum frame_kind kind, const struct record *record)
 {
@@ -364,7 +365,7 @@ static void live_add(struct journal *journal, const struct slot *slot, int one)
 enum status slot_set(
     struct journal *journal, struct slot *found, const struct slot *slot, int64_t changed_ms)
 {
-    /* Both before anything changes: a record whose due cannot be noted is not written. */
+    /* Both before anything changes: a record whose due cannot be stored is not written. */
     enum status status = dues_reserve(&journal->dues, slot);
     if (status == OK && found == NULL) {
         status = index_put(&journal->index, slot);
@@ -407,7 +408,7 @@ static void undo_all(struct journal *journal)
     }
 }
 
-/* Write a body again that is in an older segment. */
+/* Writes a body of an older segment again. */
 static enum status body_move(
     struct journal *journal, enum frame_kind kind, struct body_ref *body, struct err *err)
 {
@@ -469,7 +470,7 @@ static enum status undo_push(
     return status == OK ? OK : err_set(err, status, "out of memory for a commit");
 }
 
-/* kind is of the record's frame, when it is put. */
+/* kind is that of the record's frame, if it is put. */
 static enum status change_record(
     struct journal *journal, const struct change *change, enum frame_kind kind, struct err *err)
 {
@@ -531,7 +532,7 @@ static enum status change_entry(
     return OK;
 }
 
-/* Wake the background thread when it is time to write zeros ahead, or to make the spare. */
+/* Wakes the background thread if it is time to write zeros ahead, or to make the spare. */
 static void ahead_signal(struct journal *journal)
 {
     uint64_t end = place_offset(journal->next.place) + journal->active->len;
@@ -542,7 +543,7 @@ static void ahead_signal(struct journal *journal)
     }
 }
 
-/* What holds after the commit that was just added to the batch. */
+/* Records the state after the commit that was just added to the batch. */
 static void batch_note(struct journal *journal)
 {
     journal->active->after = (struct mark){.seq = journal->head.seq,
@@ -552,7 +553,7 @@ static void batch_note(struct journal *journal)
     ahead_signal(journal);
 }
 
-/* Every change is looked at, so that all that are stale are known. */
+/* Every change is checked, so that all stale ones are reported. */
 static enum status commit_apply(
     struct journal *journal, const struct commit *commit, struct err *err)
 {
@@ -561,7 +562,7 @@ static enum status commit_apply(
     for (size_t i = 0; i < commit->count && status == OK; i++) {
         const struct change *change = &commit->changes[i];
         if (change->kind != CHANGE_NONE) {
-            /* Nothing was decided here about a record that is inherited: it only moved. */
+            /* An inherited record was not decided here: it only moved. */
             status =
                 change_record(journal, change, commit->inherits ? FRAME_MOVED : FRAME_RECORD, err);
         }

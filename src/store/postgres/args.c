@@ -45,7 +45,7 @@ static uint64_t take_be(struct slice bytes)
     return value;
 }
 
-/* An argument of its own begins here, or an item of the array that is open. */
+/* Begins an argument, or an item of the open array. */
 static void begin(struct pg_args *args, bool null, size_t size)
 {
     if (args->open) {

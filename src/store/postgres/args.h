@@ -1,8 +1,9 @@
 /*
  * args: the arguments of one statement in PostgreSQL's binary form, and values read from results.
  *
- * Arguments are appended one after the other; arrays are begun, filled and ended. Binary, so that
- * nothing is escaped and nothing is lost. Numbers are big-endian, times microseconds since 2000.
+ * Arguments are appended one after the other; arrays are begun, filled and ended. The form is
+ * binary, so that nothing needs escaping and nothing is lost. Numbers are big-endian, times
+ * microseconds since 2000.
  *
  * Ownership: bytes are copied into one buffer.
  */
@@ -33,21 +34,21 @@ struct pg_args {
     size_t starts[ARGS_MAX]; /* of each argument in bytes */
     bool nulls[ARGS_MAX];
     int count;
-    size_t array; /* where the array that is open begins; 0 and no items: none is */
+    size_t array; /* where the open array begins; 0 and no items: none is open */
     uint32_t items;
-    uint32_t nones; /* of these, how many are NULL */
-    bool open;      /* an array is */
+    uint32_t nones; /* how many of them are NULL */
+    bool open;      /* an array is open */
 };
 
 void args_init(struct pg_args *args, const struct mem *mem, size_t bytes_max);
 void args_release(struct pg_args *args);
 void args_clear(struct pg_args *args);
 
-/* Until the end, what is put are its items. */
+/* Begins an array: values put before its end are its items. */
 void args_array(struct pg_args *args, enum pg_type type);
 void args_array_end(struct pg_args *args);
-/* Likewise; an array of nothing but NULLs becomes NULL. unnest, beside others, makes the same rows
- * of both, and of this one for less. */
+/* The same, but an array of only NULLs becomes NULL. unnest beside other arrays makes the same rows
+ * of both, and NULL is cheaper. */
 void args_array_end_some(struct pg_args *args);
 
 void args_null(struct pg_args *args);
@@ -60,13 +61,13 @@ void args_time(struct pg_args *args, int64_t ms);
 void args_slice(struct pg_args *args, struct slice value);
 void args_str(struct pg_args *args, const char *text);
 
-/* One value of a result; empty with null for NULL. */
+/* One value of a result; for NULL it is empty, with null set. */
 struct pg_value {
     struct slice bytes;
     bool null;
 };
 struct pg_value pg_value_of(const PGresult *result, int row, int column);
-/* false: it does not have that form. */
+/* false: the value does not have that form. */
 bool pg_value_int(struct pg_value value, int64_t *ret_number);
 bool pg_value_time(struct pg_value value, int64_t *ret_ms);
 bool pg_value_digest(struct pg_value value, struct digest *ret_digest);

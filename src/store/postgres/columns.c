@@ -41,7 +41,7 @@ struct column {
         .name = name_, .form = FORM_##form_, .at = offsetof(struct record, member_)                \
     }
 
-/* The first ones never change in the life of a row. */
+/* The first columns never change in the life of a row. */
 enum { COLUMNS_OF_KEY = 6 };
 
 static const struct column columns[] = {
@@ -89,7 +89,7 @@ static const struct column columns[] = {
 
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* What a row has besides, to be found by or because it is large. */
+/* Additional columns: for searching, or because they are large. */
 enum column_extra { EXTRA_DUE, EXTRA_SOURCE, EXTRA_REQUEST, EXTRA_OUTCOME, EXTRA_EXPECTED, EXTRAS };
 
 static const struct {
@@ -106,7 +106,7 @@ static const struct {
 
 static_assert(1 + COLUMNS + EXTRAS <= ARGS_MAX, "a statement has room for all columns");
 
-/* The type of the argument, and the enum that it is cast to or NULL. */
+/* The type of the argument, and the enum that it is cast to, or NULL. */
 struct sql_type {
     const char *name;
     enum pg_type number;
@@ -154,7 +154,7 @@ void columns_select(struct buf *sql, const char *table)
     }
 }
 
-/* "w": the rows that the arguments hold. */
+/* "w": the rows in the arguments. */
 static void put_rows_sql(struct buf *sql)
 {
     buf_str(sql, "WITH w AS (SELECT * FROM unnest(");
@@ -177,8 +177,8 @@ static void put_value_sql(struct buf *sql, const struct column *column)
     buf_printf(sql, "w.%s%s%s", column->name, cast == NULL ? "" : "::", cast == NULL ? "" : cast);
 }
 
-/* Count what came and went, then insist that every row was put. What was to be put is the argument
- * itself: a second use of w would keep all of it in memory. */
+/* Updates the counts, then checks that every row was put. It compares with the argument itself: a
+ * second use of w would keep all of it in memory. */
 static void put_end_sql(struct buf *sql, const char *before)
 {
     buf_printf(sql,
@@ -265,7 +265,7 @@ static void put_time_some(struct pg_args *args, int64_t ms)
     }
 }
 
-/* Bytes that are NULL when they are all zero. */
+/* Bytes that become NULL if they are all zero. */
 static void put_bytes_some(struct pg_args *args, const void *bytes, size_t size)
 {
     static const char zeros[DIGEST_BYTES] = {0};
@@ -301,7 +301,7 @@ static void put_value(
     ASSERT(false);
 }
 
-/* When somebody has to act; the end of a window is the store's own affair. */
+/* When somebody must act; the store itself handles the end of a window. */
 static int64_t due_ms_of(const struct record *record)
 {
     enum record_due reason = record_due(record);
@@ -370,7 +370,7 @@ static bool take_door(struct slice text, enum record_door *ret_door)
     return slice_is(text, record_door_name(RECORD_DOOR_NONE)) || record_door_read(text, ret_door);
 }
 
-/* A number that is not negative and at most that. */
+/* Reads a number from 0 to max. */
 static bool take_number(struct pg_value value, uint64_t max, uint64_t *ret_number)
 {
     int64_t number;
@@ -444,7 +444,7 @@ static bool take_value(struct pg_value value, const struct column *column, struc
     return false;
 }
 
-/* Its key has the hash that it is found by. */
+/* Whether its key has the hash that it was found by. */
 static bool key_holds(const struct record *record)
 {
     struct record_key key = record->key;

@@ -1,10 +1,10 @@
 /*
  * One round trip for all changes of a batch, its entries, the marker and COMMIT.
  *
- * Changes of one key are folded into one row first: what counts is the version that the first of
- * them expects and the record that the last one leaves. Then come, in one pipeline: the marker, new
- * rows, changed rows, touches, entries; and COMMIT after a sync, so that it ends the transaction
- * whatever became of the rest: in one that failed the server takes it for ROLLBACK and says so.
+ * Changes of one key are first folded into one row, with the version that the first change expects
+ * and the record that the last one leaves. One pipeline then sends the marker, new rows, changed
+ * rows, touches and entries, and COMMIT after a sync, so that it ends the transaction in any case:
+ * the server treats COMMIT in a failed transaction as ROLLBACK and reports that.
  *
  * Crash points. Before COMMIT arrives: nothing happened, the server rolls back. After it: the
  * marker is there with everything else. The answer is lost: settle_plan.
@@ -19,13 +19,13 @@
 #include "base/text.h"
 #include "store/postgres/impl.h"
 
-/* A change, to be put in the order of its key. */
+/* A change, to be sorted by its key. */
 struct folded {
     const struct digest *hash;
     size_t at; /* in the commit */
 };
 
-/* What a commit comes to. Rows to insert are at the front of rows, those to update at its end. */
+/* The plan of a commit. Rows to insert are at the front of rows, those to update at its end. */
 struct plan {
     const struct commit *commit;
     struct folded *order;
@@ -53,7 +53,7 @@ static bool body_fits(struct slice bytes, const struct body_ref *body)
     return bytes.len == 0 || (body->retained && body->bytes == bytes.len);
 }
 
-/* A put on top of what the changes before it made. */
+/* Folds a put into the row that earlier changes made. */
 static enum status fold_put(const struct change *change, struct pg_row *row, struct err *err)
 {
     const struct record *record = change->record;
@@ -69,7 +69,7 @@ static enum status fold_put(const struct change *change, struct pg_row *row, str
     return OK;
 }
 
-/* All changes of one key, order[from] to order[until], as one row. */
+/* Folds all changes of one key, order[from] to before order[until], into one row. */
 static enum status fold_key(struct plan *plan, size_t from, size_t until, struct err *err)
 {
     const struct change *changes = plan->commit->changes;
@@ -115,7 +115,7 @@ static enum status fold_key(struct plan *plan, size_t from, size_t until, struct
     return OK;
 }
 
-/* Every key is looked at, so that all that are stale are known. */
+/* Every key is checked, so that all stale ones are reported. */
 static enum status fold_changes(struct plan *plan, struct err *err)
 {
     enum status result = OK;
@@ -136,7 +136,7 @@ static enum status fold_changes(struct plan *plan, struct err *err)
     return result;
 }
 
-/* Where the chain is after these entries; they must go on from where it is. */
+/* Finds the head of the chain after these entries, which must continue from its current head. */
 static enum status plan_entries(struct plan *plan, struct err *err)
 {
     for (size_t i = 0; i < plan->commit->count; i++) {
@@ -146,7 +146,7 @@ static enum status plan_entries(struct plan *plan, struct err *err)
         }
         plan->entry_count++;
         if (entry->kind != ENTRY_EVIDENCE || plan->commit->inherits) {
-            continue; /* of a chain that is not ours */
+            continue; /* it belongs to a different chain */
         }
         if (entry->seq != plan->head.seq + 1) { /* P10 */
             return err_set(err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq,
@@ -161,7 +161,7 @@ static enum status plan_entries(struct plan *plan, struct err *err)
 static enum status plan_init(
     struct pg_store *self, const struct commit *commit, struct plan *plan, struct err *err)
 {
-    size_t count = commit->count + 1; /* never nothing */
+    size_t count = commit->count + 1; /* never 0 */
     *plan = (struct plan){.commit = commit,
         .order = mem_zalloc(self->mem, count, sizeof *plan->order),
         .rows = mem_zalloc(self->mem, count, sizeof *plan->rows),
@@ -285,7 +285,7 @@ static void put_entry(struct pg_args *args, const struct entry *entry,
     ASSERT(false);
 }
 
-/* Of a chain that is not ours: which commit it came with, so that a cursor finds its place. */
+/* For a chain that is not ours: records the commit, so that a cursor finds its place. */
 static void send_placed(struct pg_store *self, const struct plan *plan)
 {
     struct pg_args *args = &self->link.args;
@@ -307,7 +307,7 @@ static void send_placed(struct pg_store *self, const struct plan *plan)
     }
 }
 
-/* Whose they are: ours, or in a copy that of the first. */
+/* The chain of the entries: ours, or in a copy that of the first entry. */
 static const unsigned char *chain_of(const struct pg_store *self, const struct plan *plan)
 {
     for (size_t i = 0; plan->commit->inherits && i < plan->commit->count; i++) {
@@ -375,7 +375,7 @@ static void send_plan(struct pg_store *self, const struct plan *plan)
 
 /* ---- the answer -------------------------------------------------------------------------- */
 
-/* The changes of the keys that the server names, in hex, are stale. */
+/* Marks the changes of the keys that the server names, in hex, as stale. */
 static void mark_stale(const struct plan *plan, const PGresult *result)
 {
     const char *named = PQresultErrorField(result, PG_DIAG_MESSAGE_DETAIL);
@@ -389,7 +389,7 @@ static void mark_stale(const struct plan *plan, const PGresult *result)
     }
 }
 
-/* Up to the first sync: whether every change could be made. */
+/* Reads up to the first sync: whether every change succeeded. */
 static enum status receive_changes(struct pg_store *self, const struct plan *plan, struct err *err)
 {
     enum status first = OK;
@@ -408,7 +408,7 @@ static enum status receive_changes(struct pg_store *self, const struct plan *pla
     }
 }
 
-/* Whether COMMIT committed: of a transaction that failed it says ROLLBACK. */
+/* Whether COMMIT committed: for a failed transaction the server answers ROLLBACK. */
 static enum status receive_commit(struct pg_store *self, bool *ret_committed, struct err *err)
 {
     PGresult *result = NULL;
@@ -424,8 +424,8 @@ static void pause_ms(int64_t ms)
     (void)nanosleep(&pause, NULL);
 }
 
-/* The connection broke after COMMIT may have left. The server is asked until it answers or the time
- * is up: E_UNKNOWN, and the next connection settles it. */
+/* The connection broke after COMMIT may have been sent. Asks the server until it answers or the
+ * time is up: then E_UNKNOWN, and the next connection settles it. */
 static enum status look_up_fate(struct pg_store *self, bool *ret_committed, struct err *err)
 {
     int64_t until_ns = (int64_t)clock_nanos() + INT64_C(1000000) * LIMIT_STORE_FATE_MS;
@@ -462,7 +462,7 @@ void pg_committed(struct pg_store *self, const struct store_head *head, uint64_t
     self->fence = fence_floor > self->fence ? fence_floor : self->fence;
 }
 
-/* The end of the exchange on a connection that broke. */
+/* Settles a commit whose connection broke. */
 static enum status settle_plan(struct pg_store *self, const struct plan *plan, struct err *err)
 {
     bool is_committed = false;

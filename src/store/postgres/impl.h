@@ -13,10 +13,10 @@
  *             LIMIT_PREPARED_MS_MAX, and then the commit fails
  *
  * The marker: chains.commits counts the commits of this handle, and self->commits is how many it
- * knows of. A commit whose answer was lost is looked up on a new connection by adding 1 to
- * chains.epoch, which every commit names: the row shows whether the commit happened, and one that
- * is still on its way fails from then on. While the server cannot be asked, the commit is unsettled
- * and there is no connection: everything is refused. The first connection settles it.
+ * knows of. To look up a commit whose answer was lost, a new connection adds 1 to chains.epoch,
+ * which every commit names: the row shows whether the commit happened, and a commit that is still
+ * on its way fails from then on. While the server cannot be asked, the commit is unsettled and
+ * there is no connection: everything is refused. The first connection settles it.
  */
 #ifndef ONCE_STORE_POSTGRES_IMPL_H
 #define ONCE_STORE_POSTGRES_IMPL_H
@@ -62,23 +62,23 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 #define PG_CHAIN   "chain"
 #define PG_PLACED  "placed"
 
-/* Of the evidence of once_begin, once_seal and once_release (schema_2.sql). */
+/* The chain of the evidence of once_begin, once_seal and once_release (schema_2.sql). */
 #define PG_FUNCTIONS_CHAIN "00000000-0000-0000-0000-000000000001"
 
-/* Hears of records that other processes settle. */
+/* Receives notices of records that other processes settle. */
 struct pg_listener {
     bool running;
     pthread_t thread;
-    struct pg_link link; /* the thread's own */
-    int wake[2];         /* a pipe: its end ends the thread */
+    struct pg_link link; /* used by the thread alone */
+    int wake[2];         /* a pipe: closing it ends the thread */
     store_notice notice;
     void *context;
 };
 
-/* A commit whose answer was lost, and what holds if it happened. */
+/* A commit whose answer was lost, and the state if it happened. */
 struct pg_unsettled {
-    bool is_open;           /* nobody has asked the server yet */
-    bool happened;          /* what it said */
+    bool is_open;           /* the server has not been asked yet */
+    bool happened;          /* the server's answer */
     struct store_head head; /* of the chain after it */
     uint64_t fence_floor;
 };
@@ -93,72 +93,71 @@ struct pg_store {
     struct pg_link link;
     enum pg_phase phase;
     bool read_only;
-    struct pg_store *parent; /* of a reader: the store that it reads beside; or NULL */
+    struct pg_store *parent; /* for a reader: the store that it reads beside; or NULL */
 
     struct store_identity identity;
     struct store_shared shared;
-    uint64_t epoch;        /* chains.epoch, as far as is known here */
+    uint64_t epoch;        /* chains.epoch, as far as known here */
     uint64_t commits;      /* commits of this handle so far */
-    uint64_t incarnation;  /* that it beats as; 0: it does not */
-    uint64_t fence;        /* the highest that is known to be given out */
-    pthread_mutex_t mutex; /* over head, for readers on other threads */
+    uint64_t incarnation;  /* the incarnation it beats as; 0: it does not beat */
+    uint64_t fence;        /* the highest known to be given out */
+    pthread_mutex_t mutex; /* guards head, for readers on other threads */
     struct store_head head;
     struct pg_unsettled unsettled;
     unsigned readers;
 
-    bool unfinished; /* the schema is one, as far as the connection saw */
-    bool inherits;   /* an unfinished copy: what is common to all is in the table `copying` */
+    bool unfinished; /* the schema is an unfinished copy, as far as the connection saw */
+    bool inherits;   /* it is an unfinished copy: its shared settings are in the table `copying` */
     struct pg_listener listener;
-    bool others_listen; /* a different process would like to hear of what is settled */
+    bool others_listen; /* a different process listens for settled records */
 
     struct clock system;       /* the machine's own */
-    const struct clock *given; /* stands in for the server's clock, for tests; or NULL */
-    struct clock server;       /* the server's clock, carried on by the machine's boot clock */
+    const struct clock *given; /* replaces the server's clock in tests; or NULL */
+    struct clock server;       /* the server's clock, advanced by the machine's boot clock */
     int64_t server_ms;         /* what the server's clock said … */
     int64_t server_boot_ms;    /* … when the boot clock was here */
     struct store_clock clock;  /* the store's time, from both */
     int64_t mark_ms;           /* the highest time that any process has committed, if known */
     struct store_moment now;   /* of the batch that is prepared */
 
-    int64_t retry_at_ms; /* on the boot clock: no new connection before that … */
+    int64_t retry_at_ms; /* on the boot clock: no new connection before this … */
     int64_t backoff_ms;  /* … and the pause after the next failure */
-    const char *cautions[PG_CAUTIONS_MAX + 1]; /* what weakens a promise here; NULL ends it */
+    const char *cautions[PG_CAUTIONS_MAX + 1]; /* what weakens a promise; NULL ends the list */
     struct err failure;                        /* of the last attempt */
-    int64_t retain_ms;                         /* evidence older than this may go */
-    int64_t expire_at_ms; /* on the boot clock: when to look for expired records again … */
-    int64_t keep_at_ms;   /* … and to look after partitions and chains */
+    int64_t retain_ms;                         /* evidence older than this may be removed */
+    int64_t expire_at_ms; /* on the boot clock: when to sweep for expired records again … */
+    int64_t keep_at_ms;   /* … and to maintain partitions and chains */
 };
 
 struct pg_store *pg_of(struct store *store);
 
 /* ---- store.c ---- */
 void phase_set(struct pg_store *self, enum pg_phase phase);
-/* IDLE, on a new connection if need be. E_UNAVAILABLE, E_CORRUPT: the chain is not as it was
- * left. */
+/* Becomes IDLE, on a new connection if necessary. E_UNAVAILABLE. E_CORRUPT: the chain has changed
+ * since we last wrote it. */
 enum status pg_ready(struct pg_store *self, struct err *err) MUST_CHECK;
-/* After a failed exchange: IDLE when the connection is alive, with no transaction open; else
- * CLOSED. */
+/* After a failed exchange: becomes IDLE if the connection is alive, with no transaction open;
+ * otherwise CLOSED. */
 void pg_recover(struct pg_store *self);
-/* A new connection now. Our chain is checked on it, and an unsettled commit settled. Failures as
- * pg_ready's. */
+/* Connects now, checks our chain, and settles an unsettled commit. Fails as pg_ready does. */
 enum status pg_reconnect(struct pg_store *self, struct err *err) MUST_CHECK;
 int64_t pg_boot_ms(const struct pg_store *self);
 
 /* ---- settings.c ---- */
-/* What the server and the way to it are like. E_UNAVAILABLE: a grant could be lost, or given twice,
- * and the text names the setting. Cautions are noted. */
+/* Checks the settings of the server and of the connection. E_UNAVAILABLE: a grant could be lost or
+ * given twice; the text names the setting. Cautions are recorded. */
 enum status pg_check_session(struct pg_store *self, struct err *err) MUST_CHECK;
 const char *pg_caution(struct store *store, size_t number);
 
 /* ---- time.c ---- */
 void pg_time_init(struct pg_store *self, const struct store_moment *last);
-/* The server's clock said this just now, and the mark is this. */
+/* Records the server's time, just received, and the mark. */
 void pg_time_heard(struct pg_store *self, int64_t server_ms, int64_t mark_ms);
-/* The store's time now, carried on from what the server said last. */
+/* The store's time now, advanced from the server's last answer. */
 struct store_moment pg_time_now(struct pg_store *self);
 
 /* ---- statements.c ---- */
-/* Send all of them to be prepared. E_NOMEM. */
+/* Sends all statements to be prepared. E_NOMEM. */
 enum status pg_statements_prepare(
     struct pg_link *link, const struct mem *mem, struct err *err) MUST_CHECK;
 
@@ -167,19 +166,19 @@ enum status pg_prepare(struct store *store, struct store_batch *batch, struct er
 enum status pg_read(struct store *store, struct store_batch *batch, struct err *err);
 void pg_abort(struct store *store);
 enum status pg_commit(struct store *store, const struct commit *commit, struct err *err);
-/* A commit has happened: what is known from then on. */
+/* Updates the state after a commit has happened. */
 void pg_committed(struct pg_store *self, const struct store_head *head, uint64_t fence_floor);
 
 /* ---- listen.c ---- */
 void pg_listen(struct store *store, store_notice notice, void *context);
 void pg_listen_end(struct pg_store *self);
-/* Announce which of these rows are settled. */
+/* Announces the settled ones of these rows. */
 void pg_notify_send(struct pg_store *self, const struct pg_row *rows, size_t count);
 
 /* ---- query.c ---- */
 enum status pg_counts(
     struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err);
-/* Read the answer to PG_COUNTS. */
+/* Reads the answer to PG_COUNTS. */
 enum status pg_counts_take(struct pg_store *self, unsigned kinds, struct store_counts *ret_counts,
     struct err *err) MUST_CHECK;
 enum status pg_scan(struct store *store, const struct scan *scan, struct arena *arena,
@@ -188,20 +187,20 @@ enum status pg_due(struct store *store, const struct store_due_filter *filter,
     struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err);
 enum status pg_entries(struct store *store, const struct entry_range *range, entry_visit visit,
     void *context, struct err *err);
-/* The kinds of a set by name, as an array argument. */
+/* Appends the names of the kinds in a set, as an array argument. */
 void pg_kinds_put(struct pg_args *args, unsigned kinds);
-/* The result of the next statement, which must be rows of that many columns. */
+/* The next statement's result, which must be rows of that many columns. */
 enum status pg_rows(
     struct pg_store *self, int columns, PGresult **ret_result, struct err *err) MUST_CHECK;
 
 /* ---- inherit.c ---- */
-/* The schema is an unfinished copy of this, from now on or since an earlier call. E_INVALID: it is
- * a store, or a copy of something else. E_UNAVAILABLE: not reachable, or not the owner. */
+/* Makes the schema an unfinished copy, unless an earlier call did. E_INVALID: it is a store, or a
+ * copy of something else. E_UNAVAILABLE: not reachable, or not the owner. */
 enum status pg_inherit_begin(
     struct pg_store *self, const struct store_inheritance *inherit, struct err *err) MUST_CHECK;
-/* With a chain of our own: from now on no other process goes on with this copy. */
+/* Takes the copy for our own chain: from now on no other process can continue it. */
 enum status pg_inherit_take(struct pg_store *self, struct err *err) MUST_CHECK;
-/* Add to the pipeline that this still holds. */
+/* Adds a check to the pipeline that this still holds. */
 void pg_inherit_check(struct pg_store *self);
 /* E_UNAVAILABLE: the schema is an unfinished copy. */
 enum status pg_refuse_unfinished(struct pg_store *self, struct err *err) MUST_CHECK;

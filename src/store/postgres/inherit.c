@@ -6,7 +6,7 @@
  * While it is unfinished, the row of the table `store` is in a table `copying`, with the name and
  * state of the other store. No process opens a store without that row, not even one of an earlier
  * version, and the functions for applications have no key to fingerprint with. Begin and finish are
- * a transaction each: a crash leaves it in one state or the other.
+ * one transaction each: a crash leaves it in one state or the other.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "store/postgres/impl.h"
 
-/* A statement without arguments, in the transaction that is open. */
+/* Runs a statement without arguments, in the open transaction. */
 static enum status run(struct pg_store *self, const char *sql, struct err *err)
 {
     link_text(&self->link, sql);
@@ -22,7 +22,7 @@ static enum status run(struct pg_store *self, const char *sql, struct err *err)
     return link_finish(&self->link, err);
 }
 
-/* One that was prepared, with the arguments that were put since. */
+/* Runs a prepared statement with the arguments put since. */
 static enum status run_prepared(struct pg_store *self, const char *name, struct err *err)
 {
     link_send(&self->link, name);
@@ -114,7 +114,7 @@ static enum status put_chains(
         [CHAIN_HASH] = PG_BYTEA,
         [CHAIN_REMOVED_SEQ] = PG_INT8,
         [CHAIN_REMOVED_HASH] = PG_BYTEA};
-    /* The functions' chain is in every schema; here it goes on. */
+    /* The functions' chain is in every schema; here it continues. */
     static const char sql[] =
         "WITH told AS (SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::timestamptz[],"
         " $4::timestamptz[], $5::bigint[], $6::bigint[], $7::bytea[], $8::bigint[], $9::bytea[])"
@@ -137,7 +137,7 @@ static enum status put_chains(
     return run_prepared(self, "inherit_chains", err);
 }
 
-/* In the transaction that is open, on a schema without records. */
+/* In the open transaction, on a schema without records. */
 static enum status mark(
     struct pg_store *self, const struct store_inheritance *inherit, struct err *err)
 {
@@ -168,7 +168,7 @@ static enum status mark(
     return status;
 }
 
-/* A copy goes on only from the store that it began with, in the state that it had then. */
+/* A copy continues only from the store that it began with, in the state that it had then. */
 static enum status go_on(
     struct pg_store *self, const struct store_inheritance *inherit, struct err *err)
 {
@@ -230,12 +230,12 @@ enum status pg_inherit_begin(
     ASSERT(self->phase == PG_IDLE);
     ASSERT(!self->read_only);
     enum status status = run(self, "BEGIN", err);
-    /* No process begins a chain meanwhile, and no second copy. */
+    /* The lock keeps other processes from starting a chain or a second copy. */
     status =
         status == OK ? run(self, "LOCK TABLE chains IN SHARE ROW EXCLUSIVE MODE", err) : status;
     status = status == OK ? begin_locked(self, inherit, err) : status;
     status = status == OK ? run(self, "COMMIT", err) : status;
-    /* The commit of finish makes all before it durable; a crash before that takes off the end. */
+    /* The commit of finish makes everything durable; an earlier crash may lose the end. */
     status = status == OK ? run(self, "SET synchronous_commit = off", err) : status;
     if (status != OK) {
         pg_recover(self);
@@ -244,7 +244,7 @@ enum status pg_inherit_begin(
     return status;
 }
 
-/* Of two that copy to the same schema, the one that began last goes on. */
+/* If two processes copy to the same schema, the one that began last continues. */
 enum status pg_inherit_take(struct pg_store *self, struct err *err)
 {
     ASSERT(self->inherits);
@@ -253,8 +253,8 @@ enum status pg_inherit_take(struct pg_store *self, struct err *err)
     return run_prepared(self, "inherit_take", err);
 }
 
-/* The lock makes pg_inherit_take wait for a commit that is under way, also one of a process that
- * was killed: what is counted after it is all there is. */
+/* The lock makes pg_inherit_take wait for a commit under way, even of a killed process: the count
+ * after it is complete. */
 void pg_inherit_check(struct pg_store *self)
 {
     link_prepare(&self->link, "",

@@ -11,14 +11,14 @@
 enum {
     ARGS_BYTES_MAX = 256 << 20, /* a commit at its limits, all of it in one statement */
     SERVER_VERSION_MIN = 140000,
-    SCHEMA_BYTES_MAX = 63, /* PostgreSQL's own */
+    SCHEMA_BYTES_MAX = 63, /* PostgreSQL's own limit */
 };
 
 #define SCHEMA_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
 /* ---- where ------------------------------------------------------------------------------- */
 
-/* What of a URL is ours and not libpq's: "schema=NAME", "fsync=off". */
+/* Reads the URL options that are ours and not libpq's: "schema=NAME", "fsync=off". */
 static enum status take_option(
     const struct mem *mem, struct slice option, struct pg_target *target, struct err *err)
 {
@@ -52,7 +52,7 @@ static bool is_ours(struct slice option)
     return slice_starts(option, SLICE_LIT("schema=")) || slice_is(option, "fsync=off");
 }
 
-/* Copy the URL without the options that are ours. */
+/* Copies the URL without our options. */
 static enum status split_options(
     const struct mem *mem, const char *url, struct pg_target *target, struct err *err)
 {
@@ -84,8 +84,8 @@ static enum status split_options(
     return status;
 }
 
-/* libpq's word on it. Its message may repeat the URL, which may hold a password: only what is known
- * to hold none is shown. */
+/* Checks the URL with libpq. Its message may repeat the URL, which may have a password: only
+ * messages known to have none are shown. */
 static enum status check_url(const char *url, struct err *err)
 {
     char *fault = NULL;
@@ -153,7 +153,7 @@ static void drop_notice(void *context, const PGresult *result)
     (void)result;
 }
 
-/* The first line of libpq's message, which never holds a password. */
+/* The first line of libpq's message, which never has a password. */
 static enum status connect_failed(const PGconn *conn, struct err *err)
 {
     const char *text = conn == NULL ? "out of memory\n" : PQerrorMessage(conn);
@@ -161,8 +161,8 @@ static enum status connect_failed(const PGconn *conn, struct err *err)
         err, E_UNAVAILABLE, "cannot reach PostgreSQL: %.*s", (int)strcspn(text, "\n"), text);
 }
 
-/* The settings that every session of ours has. Plans are made once and do not depend on how large
- * a table happened to be then. */
+/* The settings of all our sessions. Plans are made once and do not depend on a table's current
+ * size. */
 static void send_settings(struct pg_link *link, const struct pg_target *target)
 {
     char text[256];
@@ -208,13 +208,13 @@ enum status link_open(struct pg_link *link, const struct pg_target *target, stru
 {
     char seconds[16];
     (void)snprintf(seconds, sizeof seconds, "%d", (int)LIMIT_STORE_CONNECT_S);
-    /* What the URL says comes after these and wins; what comes after the URL wins over it. */
+    /* The URL overrides the parameters before it; those after it override the URL. */
     const char *const names[] = {"connect_timeout", "keepalives_idle", "tcp_user_timeout",
         "fallback_application_name", "target_session_attrs", "dbname", "client_encoding", NULL};
     const char *const values[] = {seconds, "10", "15000", "once",
         target->read_only ? "any" : "read-write", target->url, "UTF8", NULL};
     ASSERT(link->conn == NULL);
-    args_release(&link->args); /* of the connection before, if somebody used it since */
+    args_release(&link->args); /* of the connection before, if it was used since */
     args_init(&link->args, link->mem, ARGS_BYTES_MAX);
     link->conn = PQconnectdbParams(names, values, 1);
     if (PQstatus(link->conn) != CONNECTION_OK) {
@@ -240,11 +240,11 @@ enum status link_open(struct pg_link *link, const struct pg_target *target, stru
 
 /* ---- sending ----------------------------------------------------------------------------- */
 
-/* A send that fails leaves the connection such that link_next reports it. */
+/* After a failed send, link_next reports the failure. */
 static void sent(struct pg_link *link, int is_sent)
 {
     if (is_sent == 0 && link->conn != NULL && PQstatus(link->conn) == CONNECTION_OK) {
-        PQfinish(link->conn); /* out of memory in libpq: what was sent before is unfinished */
+        PQfinish(link->conn); /* out of memory in libpq: earlier statements are incomplete */
         link->conn = NULL;
     }
     link->waited = false;
@@ -302,7 +302,7 @@ void link_sync(struct pg_link *link)
 
 /* ---- receiving --------------------------------------------------------------------------- */
 
-/* Nothing more is known of what was under way. */
+/* Closes the connection: the result of the exchange under way is not known. */
 static enum status broke(struct pg_link *link, const char *why, struct err *err)
 {
     const char *text = why != NULL ? why : PQerrorMessage(link->conn);
@@ -312,7 +312,7 @@ static enum status broke(struct pg_link *link, const char *why, struct err *err)
     return E_UNAVAILABLE;
 }
 
-/* Wait until the server has sent something, or takes more of ours; bounded. */
+/* Waits until the server has sent something or can receive more; bounded. */
 static enum status wait_turn(struct pg_link *link, bool unsent, struct err *err)
 {
     struct pollfd ready = {
@@ -328,7 +328,7 @@ static enum status wait_turn(struct pg_link *link, bool unsent, struct err *err)
     return OK;
 }
 
-/* What libpq has next, when it has something: a result, or NULL between two statements. */
+/* Takes libpq's next result, if there is one; NULL between two statements. */
 static enum status take_result(struct pg_link *link, PGresult **ret_result, struct err *err)
 {
     for (;;) {
@@ -402,7 +402,7 @@ void link_drain(struct pg_link *link)
 
 /* ---- what the server said ---------------------------------------------------------------- */
 
-/* What a failure means to a person, by the beginning of its SQLSTATE; in this order. */
+/* The status and hint of a failure, by the beginning of its SQLSTATE; the first match wins. */
 static const struct {
     const char *state;
     enum status status;

@@ -1,10 +1,10 @@
 /*
- * Notices that a different process settled a record (S13): LISTEN on a connection and a thread of
- * their own, NOTIFY with the commit.
+ * Notices that a different process settled a record (S13): LISTEN on a connection and thread of its
+ * own, NOTIFY with the commit.
  *
- * A notice is "CHAIN HASH HASH …" in hex: those of our own chain are ours and left out. It is only
- * sent while a different process listens, because PostgreSQL lets transactions that notify commit
- * one after the other. Notices get lost while the connection is down: nobody depends on them.
+ * A notice is "CHAIN HASH HASH …" in hex. Notices with our own chain are ignored. It is only sent
+ * while a different process listens, because PostgreSQL serialises the commits of transactions that
+ * notify. Notices are lost while the connection is down: nothing depends on them.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -103,7 +103,7 @@ static void listen_open(struct pg_store *self)
     }
 }
 
-/* Until something comes, it is time to connect again, or it is over. */
+/* Waits until a notice comes, it is time to reconnect, or the thread must end. */
 static bool listen_wait(struct pg_store *self)
 {
     const struct pg_link *link = &self->listener.link;
@@ -143,7 +143,7 @@ void pg_listen(struct store *store, store_notice notice, void *context)
     listener->context = context;
     listener->link.mem = self->mem;
     if (pipe2(listener->wake, O_CLOEXEC) != 0) {
-        return; /* without notices whoever waits asks again */
+        return; /* without notices, waiting calls ask again */
     }
     listen_open(self);
     if (pthread_create(&listener->thread, NULL, listen_main, self) != 0) {

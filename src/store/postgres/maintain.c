@@ -1,9 +1,9 @@
 /*
- * Housekeeping: expired records go in bounded chunks, partitions of evidence whole. Evidence that
- * an application's own transactions left (schema_2.sql) is chained.
+ * Housekeeping: removes expired records in bounded chunks and whole partitions of evidence, and
+ * chains the evidence that applications' own transactions left (schema_2.sql).
  *
  * A record is forgotten by committed time only (P8): the mark that this handle knows is in the
- * table, so no server that loses its newest transactions brings a forgotten key back to life.
+ * table, so a server that loses its newest transactions does not revive a forgotten key.
  */
 #include "base/check.h"
 #include "base/limits.h"
@@ -17,9 +17,9 @@ enum {
     KEEP_EVERY_MS = 60000,
 };
 
-#define SILENT_MS_MAX (INT64_C(30) * 86400000) /* a process that was not heard of for this long */
+#define SILENT_MS_MAX (INT64_C(30) * 86400000) /* a process silent for this long has ended */
 
-/* One statement, in a transaction of its own. */
+/* Runs one statement in its own transaction. */
 static enum status run(struct pg_store *self, const char *name, int64_t *ret_count, struct err *err)
 {
     PGresult *result = NULL;
@@ -56,7 +56,7 @@ static enum status expire(struct pg_store *self, struct err *err)
     return status;
 }
 
-/* A crash in it leaves the decisions for the next process that passes: it is one transaction. */
+/* One transaction: a crash leaves the decisions for the next process. */
 static enum status chain(struct pg_store *self, struct err *err)
 {
     int64_t count = CHAIN_DECISIONS;
@@ -67,7 +67,7 @@ static enum status chain(struct pg_store *self, struct err *err)
         ASSERT(status != OK || count <= CHAIN_DECISIONS);
     }
     if (count == CHAIN_DECISIONS) {
-        self->expire_at_ms = 0; /* there is more: go on at the next call */
+        self->expire_at_ms = 0; /* there is more: continue at the next call */
     }
     return status;
 }
@@ -88,7 +88,7 @@ static enum status keep(struct pg_store *self, struct err *err)
     return status;
 }
 
-/* What fails here is tried again: nothing waits for it. */
+/* Failures are retried later: nothing waits for this. */
 static enum status pg_maintain(struct store *store, struct err *err)
 {
     struct pg_store *self = pg_of(store);

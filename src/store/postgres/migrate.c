@@ -1,8 +1,8 @@
 /*
- * The schema: made, brought up to date and printed.
+ * Makes, updates and prints the schema.
  *
- * Each version is one text (schema_N.sql) that is run once, in order, and noted in the table of
- * migrations. All of it happens in one transaction, under a lock that a second process waits for.
+ * Each version is one text (schema_N.sql) that is run once, in order, and recorded in the table of
+ * migrations. Everything happens in one transaction, under a lock that a second process waits for.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum {
     LOCK_WAIT_S = 60, /* a different process may be migrating */
 };
 
-/* What takes the schema from the version before to this one, one text after the other. */
+/* The texts that take the schema from the version before to this one, in order. */
 static const struct {
     int version;
     const char *text;
@@ -28,7 +28,7 @@ static const struct {
     {2, pg_schema_2, &pg_schema_2_bytes},
 };
 
-/* What a role needs to run Once: no right to make, drop or alter anything, and none to change or
+/* What a role needs to run Once: no right to create, drop or alter anything, nor to change or
  * delete evidence. */
 static const char *const app_grants[] = {
     "GRANT USAGE ON SCHEMA %1$s TO %2$s",
@@ -48,7 +48,7 @@ static const char *const functions_grants[] = {
     "GRANT EXECUTE ON FUNCTION %1$s.once_begin, %1$s.once_seal, %1$s.once_release TO %2$s",
 };
 
-/* What a role needs to look: everything but the key of the fingerprints. */
+/* What a role needs to read: everything but the fingerprint key. */
 static const char *const reader_grants[] = {
     "GRANT USAGE ON SCHEMA %1$s TO %2$s",
     ("GRANT SELECT ON %1$s.records, %1$s.tallies, %1$s.entries, %1$s.commits, %1$s.chains,"
@@ -94,7 +94,7 @@ static void put_literal(struct buf *out, const char *text)
     buf_str(out, "'");
 }
 
-/* Which tenant the role acts for in the functions, when that is said. */
+/* Sets the tenant that the role acts for in the functions, if one was given. */
 static void put_tenant(struct buf *out, const struct postgres_grant *grant)
 {
     if (grant->tenant == NULL) {
@@ -131,7 +131,7 @@ static void put_grant(struct buf *out, const struct postgres_grant *grant, const
     buf_release(&place);
 }
 
-/* Before the steps: one migration at a time, and names that mean this schema. */
+/* Runs before the steps: takes the lock, and sets the search path to this schema. */
 static void put_begin(struct buf *out, const char *schema)
 {
     buf_printf(out,
@@ -186,7 +186,7 @@ enum status postgres_migrate_print(
 
 /* ---- running ----------------------------------------------------------------------------- */
 
-/* Several statements at once; *ret_number is the first value of the last one, if wanted. */
+/* Runs several statements at once; *ret_number, if not NULL, is the first value of the last one. */
 static enum status run_text(PGconn *conn, const char *sql, int *ret_number, struct err *err)
 {
     PGresult *result = PQexec(conn, sql);

@@ -1,11 +1,11 @@
 /*
- * One round trip brings everything that a batch has to know: locks, records with their bodies and
- * sources, fences, counts and the time.
+ * One round trip gets everything that a batch needs: locks, records with their bodies and sources,
+ * fences, counts and the time.
  *
- * Locks are advisory ones, on the first 48 bits of the key's hash: a key that is absent has no row
- * to lock, and an operation id carries these bits, so that the order of all locks is known before
- * anything is read. Sources are read without a lock, because which one is known only from the
- * record: two seals of one source at the same moment make one of the commits stale (S3).
+ * Locks are advisory, on the first 48 bits of the key's hash: an absent key has no row to lock, and
+ * an operation id contains these bits, so that the order of all locks is known before anything is
+ * read. Sources are read without a lock, because a record's source is known only from the record:
+ * of two concurrent seals of one source, one commit becomes stale (S3).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,29 +15,29 @@
 #include "core/source.h"
 #include "store/postgres/impl.h"
 
-/* One record that is asked for, by one or more wants. */
+/* One record that one or more wants ask for. */
 struct ask {
-    struct digest low; /* the range of hashes that it is in */
+    struct digest low; /* the range of hashes to search */
     struct digest high;
     struct op_id id;             /* zero: by key */
     unsigned bodies;             /* 1: the outcome's, 2: the request's */
-    struct digest fingerprint;   /* and the one that this decides; … */
+    struct digest fingerprint;   /* and the body that this chooses; … */
     bool by_fingerprint;         /* … if it is set */
-    bool source;                 /* and what is remembered of its source */
-    struct slice tenant;         /* whose bodies; empty: anybody's */
+    bool source;                 /* also the record of its source */
+    struct slice tenant;         /* of the bodies; empty: any tenant */
     size_t want;                 /* the first want that asks */
-    const struct record *record; /* what was found; NULL: nothing */
-    int row;                     /* where in the result */
+    const struct record *record; /* NULL: absent */
+    int row;                     /* its row in the result */
 };
 
-/* What a batch asks for. */
+/* Everything that a batch asks for. */
 struct asking {
     struct ask *asks; /* in the order of low */
     size_t count;
     size_t *of; /* for each want its ask */
 };
 
-/* The wants that share a record go back to one. */
+/* The first of the wants that share a record. */
 static size_t root_of(const struct store_batch *batch, size_t at)
 {
     while (batch->wants[at].same != NULL) {
@@ -77,7 +77,7 @@ static void ask_bodies(struct ask *ask, const struct store_want *want)
     ask->source = ask->source || want->source;
     ask->bodies |= want->bodies & (WANT_OUTCOME | WANT_REQUEST);
     if (!slice_equal(ask->tenant, want->tenant)) {
-        ask->tenant = SLICE_EMPTY; /* what each want may see is checked again (want_choose) */
+        ask->tenant = SLICE_EMPTY; /* want_choose checks again what each want may see */
     }
     if ((want->bodies & WANT_BY_FINGERPRINT) == 0) {
         return;
@@ -89,7 +89,7 @@ static void ask_bodies(struct ask *ask, const struct store_want *want)
     ask->by_fingerprint = true;
 }
 
-/* Every record once, in the order of its hash, which is that of the locks. */
+/* Lists every record once, ordered by hash, which is the order of the locks. */
 static enum status asking_init(
     struct pg_store *self, const struct store_batch *batch, struct asking *asking, struct err *err)
 {
@@ -151,7 +151,7 @@ static void send_locks(struct pg_store *self, const struct asking *asking)
     link_send(&self->link, PG_LOCK);
 }
 
-/* The ranges and ids, of all asks or of those with a source. */
+/* Puts the ranges and ids of all asks, or of those with a source. */
 static void put_ranges(struct pg_args *args, const struct asking *asking, bool sources)
 {
     for (int high = 0; high < 2; high++) {
@@ -207,7 +207,7 @@ static void send_load(struct pg_store *self, const struct asking *asking)
     link_send(&self->link, PG_LOAD);
 }
 
-/* The whole pipeline. The time and the fences are drawn last (S9). */
+/* Sends the whole pipeline. The time and the fences are drawn last (S9). */
 static void send_batch(
     struct pg_store *self, const struct store_batch *batch, const struct asking *asking, bool locks)
 {
@@ -249,21 +249,20 @@ static enum status take_records(struct pg_store *self, struct asking *asking,
         bool known = pg_value_int(pg_value_of(result, row, 0), &at) && at > 0 &&
                      (uint64_t)at <= asking->count;
         enum status status = known ? columns_take(result, row, 1, &record, err)
-                                   : err_set(err, E_CORRUPT, "a row that nobody asked for");
+                                   : err_set(err, E_CORRUPT, "a row that was not requested");
         if (status != OK) {
             return status;
         }
         struct ask *ask = &asking->asks[at - 1];
         if (!op_id_absent(&ask->id) && record.kind == RECORD_SOURCE) {
-            continue; /* it carries the id of the operation that it came from */
+            continue; /* it has the id of the operation that it came from */
         }
         status = give_record(&record, batch->arena, &ask->record, err);
         if (status != OK) {
             return status;
         }
         ask->row = row;
-        /* S9: an application's own transaction may have changed it since the last commit that the
-         * mark is of. */
+        /* S9: an application's own transaction may have changed it after the mark's commit. */
         self->mark_ms = record.updated_ms > self->mark_ms ? record.updated_ms : self->mark_ms;
     }
     self->now = pg_time_now(self);
@@ -271,7 +270,7 @@ static enum status take_records(struct pg_store *self, struct asking *asking,
     return OK;
 }
 
-/* The row of a source's record, of those that came ordered by their hash; -1: absent. */
+/* The row of a source's record among rows ordered by hash; -1: absent. */
 static int find_source(const PGresult *sources, const struct digest *hash)
 {
     int low = 0;
@@ -354,7 +353,7 @@ static enum status want_fill(struct store_want *want, const struct ask *ask,
     return status;
 }
 
-/* The time, the first fence and the session that it is. */
+/* Takes the time, the first fence and the session. */
 static enum status take_meta(
     struct pg_store *self, const PGresult *result, struct store_batch *batch, struct err *err)
 {
@@ -388,7 +387,7 @@ static enum status take_meta(
     return OK;
 }
 
-/* Everything up to the sync. */
+/* Receives everything up to the sync. */
 static enum status receive(struct pg_store *self, struct store_batch *batch, struct asking *asking,
     bool locks, struct err *err)
 {
@@ -419,7 +418,7 @@ static enum status receive(struct pg_store *self, struct store_batch *batch, str
     return status;
 }
 
-/* Once; a connection that broke leaves the store without one. */
+/* One attempt; if the connection breaks, the store has none. */
 static enum status exchange(
     struct pg_store *self, struct store_batch *batch, bool locks, struct err *err)
 {
@@ -438,8 +437,8 @@ static enum status exchange(
     return status;
 }
 
-/* A server that was restarted shows only when it is asked: nothing has happened by then, so it is
- * asked once more on a new connection. */
+/* A restart of the server is noticed only at the next request: nothing has happened yet, so it is
+ * repeated once on a new connection. */
 static enum status ask(
     struct pg_store *self, struct store_batch *batch, bool locks, struct err *err)
 {

@@ -1,6 +1,6 @@
 /*
- * What is read apart from a batch: counts, scans, dues and evidence. Each call is a round trip for
- * each page, without locks.
+ * Reads outside of a batch: counts, scans, dues and evidence. One round trip for each page, without
+ * locks.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ enum status pg_counts_take(
             break;
         }
         ASSERT(store_kind_in(kinds, kind) || live == 0);
-        /* A chain that is being ended may show for a moment: less than nothing is nothing. */
+        /* While a chain is being ended, a count may be negative for a moment: it counts as 0. */
         uint64_t some = live > 0 ? (uint64_t)live : 0;
         counts.by_status[is] += some;
         counts.records += some;
@@ -142,7 +142,7 @@ static int64_t bounded(size_t wanted, int64_t max)
     return wanted < (size_t)max ? (int64_t)wanted : max;
 }
 
-/* One page: what matches is appended to the records, and after moves on. */
+/* One page: matching records are appended, and `after` advances. */
 struct scan_page {
     const struct scan *scan;
     struct arena *arena;
@@ -185,7 +185,7 @@ static enum status take_page(struct scan_page *page, const PGresult *result, str
     for (int row = 0; row < PQntuples(result); row++) {
         struct record found;
         if (pg_value_of(result, row, 2).null) {
-            continue; /* nothing matched: the one row says where it came to */
+            continue; /* nothing matched: the one row has only the position */
         }
         enum status status = columns_take(result, row, 2, &found, err);
         struct record *copy = status == OK ? arena_alloc(page->arena, sizeof *copy) : NULL;
@@ -259,7 +259,7 @@ static void put_statuses(struct pg_args *args, unsigned reasons)
     args_array_end(args);
 }
 
-/* Of a cursor as bytes: its key is half a hash, and everything that begins with it was passed. */
+/* Appends a cursor as bytes: its key is half a hash, and all hashes with it were passed. */
 static void put_cursor(struct pg_args *args, const struct store_due_cursor *cursor)
 {
     unsigned char key[DIGEST_BYTES];
@@ -285,7 +285,7 @@ static void send_due(struct pg_store *self, const struct store_due_filter *filte
         link_send(&self->link, PG_HELD);
         return;
     }
-    /* A batch that is prepared may still commit a due of the time at which it was prepared. */
+    /* A prepared batch may still commit a due of the time of its prepare. */
     args_time(args, filter->cursor == NULL ? now_ms : now_ms - LIMIT_PREPARED_MS_MAX - 1);
     put_cursor(args, filter->cursor == NULL ? &start : filter->cursor);
     pg_kinds_put(args, filter->kinds);
@@ -358,14 +358,15 @@ enum status pg_due(struct store *store, const struct store_due_filter *filter,
 
 /* ---- evidence ---------------------------------------------------------------------------- */
 
-/* Where a reading of the evidence is. */
+/* The position of a reading of the evidence. */
 struct entry_place {
     uint64_t xid;
     struct entry_cursor at;
     bool is_note; /* after the checkpoint at that seq, not only after the entry */
 };
 
-/* Where a cursor is in the order. One of a chain that ended before what is kept is before all. */
+/* Finds a cursor's position in the order. A cursor of a chain whose entries were all removed is
+ * before everything. */
 static enum status find_place(struct pg_store *self, const struct entry_cursor *cursor,
     struct entry_place *ret_place, bool *ret_beyond, struct err *err)
 {
@@ -419,7 +420,7 @@ static void send_page(struct pg_store *self, const struct entry_range *range,
     link_send(&self->link, PG_PAGE);
 }
 
-/* A row of a page, and the hash before it. bytes is empty when the range does not ask for it. */
+/* Reads a row of a page, and the hash before it. bytes is empty if the range excludes it. */
 static bool take_entry(
     const PGresult *result, int row, struct entry *ret_entry, struct digest *ret_previous)
 {
@@ -440,7 +441,7 @@ static bool take_entry(
     return ok;
 }
 
-/* What one reading of the evidence has to do with. */
+/* The state of one reading of the evidence. */
 struct pg_reading {
     const struct entry_range *range;
     struct entry_pace *pace;
@@ -519,7 +520,7 @@ enum status pg_entries(struct store *store, const struct entry_range *range, ent
         status = find_place(self, &range->after, &reading.place, &beyond, err);
         if (status == OK) {
             pace->at = range->after;
-            if (range->after.seq == 0) { /* it names a chain, whatever was asked */
+            if (range->after.seq == 0) { /* it names a chain in any case */
                 memcpy(pace->at.chain_id, self->identity.chain_id, sizeof pace->at.chain_id);
             }
         }

@@ -1,11 +1,10 @@
 /*
- * What the server and the way to it are like: settings that break a promise are refused by name,
- * and those that weaken one are noted.
+ * Checks the server and the connection: settings that break a promise are refused by name, and
+ * those that weaken one are recorded.
  *
- * A pooler is told by the session's own number: the one that was given at the start of the
- * connection is the pooler's, not the server's. Whether it gives a session away between two
- * transactions is seen from a second connection, which then gets the session that the first one
- * has just used.
+ * A pooler is recognised by the session's number: the number given at the start of the connection
+ * is the pooler's, not the server's. A second connection shows whether the pooler reassigns
+ * sessions between transactions: it then gets the session that the first one has just used.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +29,7 @@ const char *pg_caution(struct store *store, size_t number)
     return number < PG_CAUTIONS_MAX ? self->cautions[number] : NULL;
 }
 
-/* The session that a new connection gets; 0: it got none. */
+/* The session of a new connection; 0: none. */
 static int64_t session_of_another(const struct pg_store *self)
 {
     char seconds[16];

@@ -6,14 +6,14 @@
  */
 #include "store/postgres/impl.h"
 
-/* {record}, {insert} and {update} stand for what columns.c makes; {wants} for the records that a
- * batch asks for: by key both ends of the range are its hash, by id they are all hashes that begin
- * as the id says. */
+/* {record}, {insert} and {update} stand for texts from columns.c; {wants} for the records that a
+ * batch asks for: by key both ends of the range are its hash; by id the range has all hashes with
+ * the id's prefix. */
 static const struct {
     const char *name;
     const char *sql;
 } statements[] = {
-    /* In the order given: that of the hashes, in every process, so that nothing deadlocks. */
+    /* In the order given, which is by hash in every process, so that nothing deadlocks. */
     {PG_LOCK, "SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"},
     {PG_LOAD,
         "SELECT w.n, {record},"
@@ -63,14 +63,14 @@ static const struct {
     {PG_RAISE, "SELECT raise_fences($1)"},
     {PG_NOTIFY, "SELECT pg_notify($1, k) FROM unnest($2::text[]) AS k"},
     {PG_LISTENS, "UPDATE chains SET listens = true WHERE chain_id = $1"},
-    /* Waits for a commit that is under way, and makes one that is still to come fail. */
+    /* Waits for a commit under way, and makes any later one fail. */
     {PG_FATE, "UPDATE chains SET epoch = epoch + 1 WHERE chain_id = $1 RETURNING commits, epoch,"
               " seq, hash"},
     {PG_BEAT, "UPDATE chains SET incarnation = $2, heartbeat_at = greatest(heartbeat_at, $3),"
               " clock_behind = CASE WHEN clock_timestamp() - $3 > interval '1 s'"
               " THEN clock_timestamp() - $3 ELSE '0' END WHERE chain_id = $1"},
-    /* At most $2 keys are looked at and $3 of them read, and it ends at the $4th that matches. One
-     * row at least: where it came to and whether that was the end. */
+    /* Visits at most $2 keys, reads at most $3 of them, and ends at the $4th match. Returns at
+     * least one row: the position, and whether that was the end. */
     {PG_SCAN,
         "WITH looked AS MATERIALIZED (SELECT key_hash, tenant_id, kind = ANY"
         " ($5::text[]::record_kind[]) AND status = coalesce(nullif($6, '')::record_status, status)"
@@ -99,8 +99,7 @@ static const struct {
               " FROM records r WHERE holder IS NOT NULL AND kind = ANY ($1::text[]::record_kind[])"
               " AND NOT EXISTS (SELECT FROM chains c WHERE c.incarnation = r.holder"
               " AND c.ended_at IS NULL AND (c.heartbeat_at > $2 OR c.chain_id = $3)) LIMIT $4"},
-    /* Where in the order an entry is: the chain is known, its last seq, and the transaction that
-     * brought the entry. */
+    /* The position of an entry: whether its chain is known, the last seq, the transaction. */
     {PG_PLACE,
         "SELECT c.seq, (SELECT xid FROM commits m WHERE m.chain_id = $1 AND m.seq_last >= $2"
         " AND m.seq_first <= $2 ORDER BY m.seq_last LIMIT 1) FROM chains c WHERE c.chain_id = $1"},
@@ -111,10 +110,10 @@ static const struct {
         " octet_length(entry) FROM entries e"
         " WHERE (xid, chain_id, seq, kind) > ($1::text::xid8, $2, $3, $4::text::entry_kind)"
         " AND xid < pg_snapshot_xmin(pg_current_snapshot())"
-        /* Of the table: as a result, kind is a text, and a note would come before its entry. */
+        /* The table's kind: the result's kind is a text, and would put a note before its entry. */
         " ORDER BY xid, chain_id, seq, e.kind LIMIT $8"},
-    /* The end of a chain is to be seen by readers when no transaction is open. That of the
-     * functions is one as soon as they were used. */
+    /* Readers see the end of a chain once no transaction is open. The functions' chain is one once
+     * they were used. */
     {PG_CHAINS,
         "SELECT c.chain_id, c.public_key, c.incarnation, c.started_at, c.heartbeat_at,"
         " c.ended_at IS NOT NULL, c.seq, c.hash,"
@@ -124,7 +123,7 @@ static const struct {
         " seq, hash FROM removals WHERE chain_id = c.chain_id ORDER BY seq DESC LIMIT 1) AS r"
         " ON true WHERE c.chain_id <> '" PG_FUNCTIONS_CHAIN "' OR c.seq > 0"
         " OR EXISTS (SELECT FROM unchained) ORDER BY c.number"},
-    /* A bounded piece of what is over. A record of a batch that is under way is left alone: the
+    /* Forgets a bounded number of expired records. A record of a batch under way is left alone: the
      * batch has read it. */
     {PG_EXPIRE,
         "WITH over AS MATERIALIZED (SELECT key_hash, tenant_id, version FROM records"
@@ -138,17 +137,17 @@ static const struct {
         " GROUP BY kind, status ON CONFLICT (chain_id, kind, status)"
         " DO UPDATE SET live = t.live + excluded.live) SELECT count(*) FROM gone"},
     {PG_KEEP, "SELECT keep_partitions($1, $2::bigint * interval '1 ms')"},
-    /* Chains that end, and what they hold in common from then on: the counts and the time. */
+    /* Ends chains, and moves their counts and time to the common row. */
     {PG_FOLD, "SELECT end_chains($1)"},
     {PG_END, "SELECT end_chain($1)"},
-    /* Where a piece of a chain is that was taken over from a different store. */
+    /* The position of a piece of a chain that was taken over from a different store. */
     {PG_PLACED, "INSERT INTO commits (chain_id, seq_first, seq_last, committed_at)"
                 " SELECT $1::uuid, $2::bigint, $3::bigint, $4::timestamptz"},
     /* Evidence of the functions for applications. */
     {PG_CHAIN, "SELECT chain_decisions($1)"},
 };
 
-/* Put the made parts in. */
+/* Inserts the generated parts. */
 static void expand(struct buf *out, const char *sql)
 {
     for (const char *at = sql; *at != '\0'; at++) {

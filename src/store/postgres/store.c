@@ -1,5 +1,5 @@
 /*
- * Opening and closing a store in PostgreSQL, and its connection while it lives.
+ * Opens and closes a store in PostgreSQL, and maintains its connection.
  */
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 enum {
     BACKOFF_FIRST_MS = 100,
     HOST_BYTES_MAX = 256,
-    KEEP_FIRST_MS = 10000, /* a process that only runs a command leaves it to others */
+    KEEP_FIRST_MS = 10000, /* a process that only runs one command leaves it to others */
 };
 
 #define RETAIN_MS_DEFAULT (INT64_C(400) * 86400000)
@@ -23,7 +23,7 @@ struct pg_store *pg_of(struct store *store)
 
 /* ---- the connection ---------------------------------------------------------------------- */
 
-/* What holds in each phase. */
+/* The invariants of each phase. */
 static void phase_check(const struct pg_store *self)
 {
     bool connected = self->link.conn != NULL;
@@ -49,7 +49,7 @@ void pg_recover(struct pg_store *self)
     link_drain(link);
     if (link_alive(link) && PQtransactionStatus(link->conn) != PQTRANS_IDLE) {
         link_text(link, "ROLLBACK");
-        /* For a draw of fences that was cancelled half-way. */
+        /* In case a draw of fences was cancelled halfway. */
         link_text(link, "SELECT pg_advisory_unlock_all()");
         link_sync(link);
         link_drain(link);
@@ -62,7 +62,7 @@ void pg_recover(struct pg_store *self)
     }
 }
 
-/* The version of the schema, which must be ours. */
+/* Checks that the schema has our version. */
 static enum status check_version(struct pg_store *self, struct err *err)
 {
     struct err cause = {0};
@@ -107,7 +107,7 @@ static enum status check_version(struct pg_store *self, struct err *err)
     return OK;
 }
 
-/* A new connection with everything prepared, and no chain checked: it is not in use yet. */
+/* Connects and prepares all statements. The chain is not checked: the link is not in use yet. */
 static enum status open_link(struct pg_store *self, struct err *err)
 {
     ASSERT(self->phase == PG_CLOSED);
@@ -141,7 +141,7 @@ static enum status pg_connect(struct pg_store *self, struct err *err)
     return status;
 }
 
-/* How many commits of ours the server has. What is still on its way fails from now on. */
+/* Reads how many commits of ours the server has. A commit still on its way fails from now on. */
 static enum status read_marker(
     struct pg_store *self, int64_t *ret_commits, int64_t *ret_epoch, struct err *err)
 {
@@ -160,8 +160,8 @@ static enum status read_marker(
     return status == OK && end != OK ? err_set(err, end, "the connection broke again") : status;
 }
 
-/* Our chain must be where we left it, or one commit further when one is unsettled: a server that
- * lost commits is an older copy (P11). Nothing has changed here when it fails. */
+/* Our chain must be where we left it, or one commit further if one is unsettled: a server that lost
+ * commits is an older copy (P11). On failure nothing has changed here. */
 static enum status check_chain(struct pg_store *self, struct err *err)
 {
     struct pg_unsettled *unsettled = &self->unsettled;
@@ -202,7 +202,7 @@ enum status pg_reconnect(struct pg_store *self, struct err *err)
     return status;
 }
 
-/* Likewise, not sooner than the pause after the last failure allows. */
+/* The same, but not before the pause after the last failure is over. */
 static enum status reconnect(struct pg_store *self, struct err *err)
 {
     int64_t now_ms = pg_boot_ms(self);
@@ -225,7 +225,7 @@ static enum status reconnect(struct pg_store *self, struct err *err)
 enum status pg_ready(struct pg_store *self, struct err *err)
 {
     phase_check(self);
-    ASSERT(self->phase != PG_PREPARED); /* one commit or abort first */
+    ASSERT(self->phase != PG_PREPARED); /* a commit or abort must come first */
     if (self->phase == PG_IDLE && !link_alive(&self->link)) {
         pg_recover(self);
     }
@@ -238,7 +238,7 @@ static enum status pg_flush(struct store *store, struct err *err)
 {
     (void)store;
     (void)err;
-    return OK; /* COMMIT returned when it was on the disk */
+    return OK; /* COMMIT returned after it was on the disk */
 }
 
 static void pg_head(struct store *store, struct store_head *ret_head)
@@ -281,7 +281,7 @@ static enum status pg_beat(struct store *store, uint64_t incarnation, struct err
     return status;
 }
 
-/* What a verifier asks: where it ends, and what is not in it any more or not yet. */
+/* Reads the members for a verifier: the chain's end, removed entries, and unchained decisions. */
 static bool take_chain_end(const PGresult *result, int row, struct store_chain *ret_chain)
 {
     struct pg_value removed_hash = pg_value_of(result, row, 10);
@@ -368,7 +368,7 @@ static void store_free(struct pg_store *self)
 static enum status pg_close(struct store *store, struct err *err)
 {
     struct pg_store *self = pg_of(store);
-    ASSERT(self->readers == 0); /* they would read what is gone */
+    ASSERT(self->readers == 0); /* they would use a closed store */
     enum status status = OK;
     pg_listen_end(self);
     if (self->phase == PG_PREPARED) {
@@ -442,7 +442,7 @@ enum status postgres_url_check(const char *url, struct err *err)
     return status;
 }
 
-/* The fingerprint key, and the moment of the last commit of any process. */
+/* Reads the fingerprint key, and the moment of the last commit of any process. */
 static enum status read_common(struct pg_store *self, struct err *err)
 {
     static const char *const texts[] = {
@@ -497,7 +497,7 @@ static enum status read_secret(struct pg_store *self, struct err *err)
     return status == OK ? link_finish(&self->link, err) : status;
 }
 
-/* A chain of our own begins. */
+/* Begins a chain of our own. */
 static enum status begin_chain(struct pg_store *self, struct err *err)
 {
     static const char sql[] =
@@ -512,7 +512,7 @@ static enum status begin_chain(struct pg_store *self, struct err *err)
     if (status != OK) {
         return status;
     }
-    (void)gethostname(host, sizeof host - 1); /* for people to read: empty will do */
+    (void)gethostname(host, sizeof host - 1); /* for people; may be empty */
     struct pg_args *args = &self->link.args;
     link_prepare(&self->link, "begin_chain", sql);
     args_slice(args, slice_of(self->identity.chain_id, 16));
@@ -613,7 +613,7 @@ static enum status pg_open_reader(struct store *store, struct store **ret_reader
         pg_target_release(self->mem, &target);
         return status;
     }
-    reader->target.read_only = false; /* it has to see what was just committed: no standby */
+    reader->target.read_only = false; /* it must see the latest commits, so no standby */
     status = pg_connect(reader, err);
     status = status == OK ? read_common(reader, err) : status;
     if (status != OK) {

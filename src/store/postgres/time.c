@@ -1,8 +1,8 @@
 /*
  * The store's time: the server's wall clock, held to the boot clock of this machine (P8).
  *
- * store/clock.h makes the rule. Its wall clock is the server's, as it was when the server last said
- * it, carried on by this machine's boot clock. What other processes have committed is a floor.
+ * store/clock.h has the rule. Its wall clock is the server's last answer, advanced by this
+ * machine's boot clock. The time that other processes have committed is a lower bound.
  */
 #include "base/check.h"
 #include "store/postgres/impl.h"
@@ -12,7 +12,7 @@ int64_t pg_boot_ms(const struct pg_store *self)
     return clock_read(self->given == NULL ? &self->system : self->given).boot_ms;
 }
 
-/* Reads what the server said; a clock that was given for tests is the server's. */
+/* Reads the server's clock, or the clock given for tests. */
 static struct clock_reading server_read(void *context)
 {
     const struct pg_store *self = context;

@@ -1,5 +1,5 @@
 /*
- * Running the scripts: their arguments, the connection under them, and what their answers mean.
+ * Runs the scripts: their arguments, the connection, and the meaning of their answers.
  *
  * A script is called by its hash; a server that does not know it yet (NOSCRIPT: nothing was run)
  * gets its text once and keeps it.
@@ -21,7 +21,7 @@ void call_begin(struct redis *self)
     self->request_count = 0;
 }
 
-/* One argument as the protocol has it: its length, then its bytes. */
+/* Appends one argument in the protocol's form: its length, then its bytes. */
 static void word_put(struct buf *out, const void *bytes, size_t size)
 {
     buf_char(out, '$');
@@ -76,14 +76,14 @@ enum status call_failed(const struct redis *self, struct err *err)
 {
     return self->failed == OK
                ? OK
-               : err_set(err, self->failed, "the store failed before; only a restart goes on");
+               : err_set(err, self->failed, "the store failed before; only a restart helps");
 }
 
-/* What a server says before it has done anything. */
+/* Errors that a server returns before it has done anything. */
 static const struct {
     const char *code;
     enum status status;
-    bool leaves; /* the connection is of no use any more: a different server may be */
+    bool leaves; /* close the connection: a different server may work */
 } refusals[] = {
     {"OOM", E_LIMIT, false},
     {"LOADING", E_UNAVAILABLE, false},
@@ -149,7 +149,7 @@ enum status call_connect(struct redis *self, struct err *err)
     return status;
 }
 
-/* The words before the arguments: which script, and the one key that names the slot. */
+/* Appends the words before the arguments: the script, and the one key that names the slot. */
 static void head_put(struct redis *self, const struct redis_script *script, bool by_hash)
 {
     struct buf *head = &self->head;
@@ -169,7 +169,7 @@ static void head_put(struct redis *self, const struct redis_script *script, bool
     word_put(head, key, (size_t)len);
 }
 
-/* Send one form of the call and read its answer, whatever it is. */
+/* Sends one form of the call and reads its answer, even if that is an error. */
 static enum status exchange(struct redis *self, const struct redis_script *script, bool by_hash,
     redisReply **ret_reply, bool *ret_sent, struct err *err)
 {
@@ -199,8 +199,8 @@ static bool is_redirect(const redisReply *reply)
     return is_error(reply, "MOVED ") || is_error(reply, "ASK ");
 }
 
-/* Whether the server says that the store is elsewhere, and we are there now: nothing was run, call
- * again. *ret_status: there is nobody. */
+/* Follows a redirect. True: nothing was run, and we are connected to the right server: call again.
+ * *ret_status: no server could be reached. */
 static bool follow(
     struct redis *self, redisReply **reply, size_t hops, enum status *ret_status, struct err *err)
 {
@@ -255,7 +255,7 @@ enum status call_words(struct redis *self, const char *const *words, size_t coun
     do {
         uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_ANSWER_MS_MAX;
         status = link_ask(&self->link, words, count, deadline_ns, &reply, err);
-        if (status == E_UNAVAILABLE && was_open) { /* it may have been closed while it was idle */
+        if (status == E_UNAVAILABLE && was_open) { /* perhaps closed while it was idle */
             was_open = false;
             status = call_connect(self, err);
             status = status == OK ? link_ask(&self->link, words, count, deadline_ns, &reply, err)
@@ -282,7 +282,8 @@ enum status call_run(
     status = status == OK ? call_connect(self, err) : status;
     status = status == OK ? call_once(self, script, &reply, &sent, err) : status;
     if (status == E_UNAVAILABLE && was_open && sent) {
-        /* A connection that was idle may have been closed meanwhile: it says nothing of now. */
+        /* The connection may have been closed while idle: that says nothing about the server
+         * now. */
         status = call_connect(self, err);
         status = status == OK ? call_once(self, script, &reply, &sent, err) : status;
     }

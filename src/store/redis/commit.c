@@ -1,12 +1,12 @@
 /*
- * Committing a batch, finding out what became of one, and forgetting what is over.
+ * Commits a batch, looks up whether a commit happened, and forgets expired records.
  *
  *   prepared --sent--> answered: OK | STALE | LATE | refused
  *                  \--> answer lost --looked up by its number--> happened | void | nobody can tell
  *
- * A commit has the next number of its chain, and the script takes it only when the number before
- * was the last. Looking up a commit that did not happen uses its number up: should the old
- * connection's bytes still reach the server, they are refused.
+ * A commit has the next number of its chain, and the script accepts it only if the number before it
+ * was the last. Looking up a commit that did not happen uses up its number: if the old connection's
+ * bytes still reach the server, they are refused.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,7 +27,7 @@ static int stamp_find(const void *hash, const void *stamp)
     return memcmp(hash, ((const struct redis_stamp *)stamp)->key_hash.bytes, DIGEST_BYTES);
 }
 
-/* The id of the operation that the batch found under this key; empty: it did not ask. */
+/* The id of the operation that the batch found under this key; empty: the batch did not read it. */
 static struct slice id_expected(const struct redis *self, const struct digest *hash)
 {
     const struct redis_stamp *stamp = NULL;
@@ -39,7 +39,7 @@ static struct slice id_expected(const struct redis *self, const struct digest *h
                          : slice_of(stamp->operation_id.bytes, sizeof stamp->operation_id.bytes);
 }
 
-/* What the scripts have to know of a record: its field m. */
+/* Appends what the scripts need of a record: its field m. */
 static void meta_put(struct redis *self, const struct record *record)
 {
     char text[224];
@@ -65,7 +65,7 @@ static enum status body_put(
     return OK;
 }
 
-/* Callers that wait for this key have something new to hear. */
+/* Callers that wait for this key must be notified. */
 static bool is_settled(const struct record *record)
 {
     return record->status != RECORD_IN_PROGRESS && record->kind != RECORD_SOURCE;
@@ -127,7 +127,7 @@ static void entry_rest(struct redis *self, const struct entry *entry, const stru
     call_slice(self, entry->bytes);
 }
 
-/* Of a chain that is not ours, as it was. */
+/* Appends an entry of a different chain, unchanged. */
 static void entry_inherit(struct redis *self, const struct change *change)
 {
     char chain[UUID_TEXT_BYTES];
@@ -138,7 +138,7 @@ static void entry_inherit(struct redis *self, const struct change *change)
     entry_rest(self, entry, change->prev_hash);
 }
 
-/* Evidence follows the head, which moves on with it. */
+/* Appends an entry, which must follow the head; the head advances. */
 static enum status entry_put(
     struct redis *self, const struct entry *entry, struct store_head *head, struct err *err)
 {
@@ -194,7 +194,7 @@ static enum status request_put(
 
 /* ---- what became of it ---------------------------------------------------------------------- */
 
-/* Which changes were stale: the answer counts those that change a record. */
+/* Marks the stale changes: the answer numbers only changes of records. */
 static enum status stale_take(const struct commit *commit, const redisReply *reply, struct err *err)
 {
     size_t at = 1;
@@ -246,8 +246,8 @@ static void pause_before_next_try(const struct redis *self, uint64_t deadline_ns
     }
 }
 
-/* Until enough replicas have what this connection wrote. What they lack may be lost in a failover:
- * it must not be answered. */
+/* Waits until enough replicas have what this connection wrote. A write that they lack may be lost
+ * in a failover, so it must not be acknowledged. */
 enum status replicas_wait(struct redis *self, struct err *err)
 {
     char count[16];
@@ -269,8 +269,8 @@ enum status replicas_wait(struct redis *self, struct err *err)
                         (unsigned long long)replicas, self->url.wait, (long long)self->url.wait_ms);
 }
 
-/* Ask on a new connection what became of a commit. OK: it happened and the replicas have it.
- * E_STALE: it did not and never will. E_UNAVAILABLE, E_LIMIT: nobody says so now. */
+/* Asks on a new connection whether a commit happened. OK: it happened and the replicas have it.
+ * E_STALE: it did not and never will. E_UNAVAILABLE, E_LIMIT: no answer now. */
 static enum status look_up(struct redis *self, uint64_t number, struct err *err)
 {
     redisReply *reply = NULL;
@@ -291,8 +291,8 @@ static enum status look_up(struct redis *self, uint64_t number, struct err *err)
     return happened != 0 ? replicas_wait(self, err) : E_STALE;
 }
 
-/* Its answer was lost, or too few replicas have it: look until somebody can tell, for a bounded
- * time. A failover meanwhile decides it too. OK: it happened. E_UNAVAILABLE: it never will. */
+/* Its answer was lost, or too few replicas have it: asks until there is an answer, for a bounded
+ * time. A failover in that time decides it too. OK: it happened. E_UNAVAILABLE: it never will. */
 static enum status commit_settle(struct redis *self, uint64_t number, struct err *err)
 {
     uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_LOOK_UP_MS_MAX;
@@ -313,8 +313,8 @@ static enum status commit_settle(struct redis *self, uint64_t number, struct err
         return err_set(err, E_CORRUPT, "%s", last.text);
     }
     (void)err_set(err, E_UNKNOWN,
-        "the connection to the Redis server broke during a commit, and for %d s nobody could say "
-        "whether it holds: %s",
+        "the connection to the Redis server broke during a commit, and for %d s there was "
+        "no answer whether it happened: %s",
         REDIS_LOOK_UP_MS_MAX / 1000, last.text);
     if (self->url.wait > 0) {
         err_hint(err, "with min-replicas-to-write the server refuses such a commit beforehand");
@@ -351,7 +351,7 @@ void fence_use(struct redis *self, uint64_t fence)
     self->fence = self->fence < fence ? fence : self->fence;
 }
 
-/* S10, when the server's clock went back meanwhile. */
+/* S10, in case the server's clock went back since. */
 static enum status prepared_check(const struct redis *self, struct err *err)
 {
     int64_t age_ms = clock_read(&self->face).boot_ms - self->now.boot_ms;
@@ -382,8 +382,8 @@ enum status redis_commit(struct store *store, const struct commit *commit, struc
     return call_fail(self, status);
 }
 
-/* A commit that was answered is as durable as the server makes it: it answers after its own flush
- * (appendfsync always), and we after the replicas. */
+/* An acknowledged commit is as durable as the server makes it: the server answers after its own
+ * flush (appendfsync always), and we answer after the replicas. */
 enum status redis_flush(struct store *store, struct err *err)
 {
     (void)store;
@@ -415,14 +415,14 @@ static enum status forget_some(struct redis *self, uint64_t *ret_count, struct e
     return status;
 }
 
-/* Remove some of the evidence that is past its retention. Once a minute, and at once again as long
- * as there is more: each piece is short, because the server does nothing else meanwhile. */
+/* Removes some of the evidence that is past its retention. Once a minute, and again at once while
+ * there is more: each piece is short, because it blocks the server. */
 static enum status retain_some(struct redis *self, int64_t boot_ms, bool *ret_more, struct err *err)
 {
     redisReply *reply = NULL;
     uint64_t count = 0;
     int64_t now_ms = time_now(self).time_ms;
-    ASSERT(self->retain_ms > 0); /* P10: nothing goes at once */
+    ASSERT(self->retain_ms > 0); /* P10: nothing is removed at once */
     if (boot_ms >= self->retained_ms && boot_ms - self->retained_ms < REDIS_RETAIN_EVERY_MS) {
         return OK;
     }

@@ -1,5 +1,5 @@
 /*
- * Connecting to one address: the socket, TLS where the URL asks for it, and the greeting.
+ * Connects to one address: the socket, TLS if the URL asks for it, and the greeting.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -148,7 +148,7 @@ enum status link_authenticate(struct redis_link *link, uint64_t deadline_ns, str
     return status;
 }
 
-/* A Sentinel may still name a server that is a replica by now. */
+/* A Sentinel may still name a server that has become a replica. */
 static enum status role_check(struct redis_link *link, uint64_t deadline_ns, struct err *err)
 {
     redisReply *reply = NULL;

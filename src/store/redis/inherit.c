@@ -3,15 +3,15 @@
  *
  *   absent --open to inherit--> unfinished copy --finish--> a store
  *
- * An unfinished copy has a format of its own, so that nobody opens it; of two processes that go on
- * with one, the commits of the one that came first are refused. Each step is one script: a crash
- * leaves it done or not.
+ * An unfinished copy has a format of its own, so that nobody opens it. If two processes continue
+ * the same copy, the commits of the first one are refused. Each step is one script: after a crash
+ * it is done or not.
  */
 #include "base/check.h"
 #include "base/uuid.h"
 #include "store/redis/impl.h"
 
-enum { CHAINS_PAGE = 64 }; /* the server does nothing else meanwhile */
+enum { CHAINS_PAGE = 64 }; /* it blocks the server */
 
 static void act_begin(struct redis *self, const char *act)
 {
@@ -70,8 +70,7 @@ static enum status redis_inherited(struct store *store, uint64_t *ret_count, str
     return act_run(self, ret_count, err);
 }
 
-/* What was answered by a server that does not flush at once is made durable by it within a second:
- * no worse than any other commit there. */
+/* A server that does not flush at once does so within a second, as for any other commit. */
 static enum status redis_inherit_end(struct store *store, struct err *err)
 {
     struct redis *self = redis_of(store);

@@ -1,8 +1,8 @@
 /*
- * A connection to the server: a socket with deadlines, and hiredis to take answers apart.
+ * A connection to the server: a socket with deadlines, and hiredis to parse answers.
  *
- * hiredis could own the socket too; its timeouts are for each read, so that a server that trickles
- * would hold the engine's thread for as long as it likes. And Debian's has no TLS.
+ * hiredis could own the socket too, but its timeouts are for each read: a server that answers byte
+ * by byte could block the engine's thread without limit. Also, Debian's hiredis has no TLS.
  */
 #include <errno.h>
 #include <openssl/ssl.h>
@@ -47,7 +47,7 @@ void redis_link_close(struct redis_link *link)
     }
 }
 
-/* What a call on the socket did: bytes, or 0 and what to wait for, or -1 and errno. */
+/* The result of a call on the socket: bytes; 0 and the events to wait for; or -1 and errno. */
 static ssize_t socket_did(ssize_t bytes, short events, short *ret_events)
 {
     if (bytes < 0 && errno == EINTR) {
@@ -80,7 +80,7 @@ enum status redis_link_send(
     return OK;
 }
 
-/* Read what is there and give it to hiredis. */
+/* Reads the available bytes and passes them to hiredis. */
 static enum status fill(struct redis_link *link, uint64_t deadline_ns, struct err *err)
 {
     char bytes[REDIS_REPLY_BYTES];

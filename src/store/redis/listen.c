@@ -1,7 +1,7 @@
 /*
- * Hearing of what other processes settle: a connection and a thread of its own that subscribes to
- * one channel. A message is the chain that committed and the hash of the key. Messages may get
- * lost; whoever waits asks again anyway (S13).
+ * Receives notices of records that other processes settle: a thread with its own connection
+ * subscribes to one channel. A message has the chain that committed and the hash of the key.
+ * Messages may be lost; waiting calls ask again anyway (S13).
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "store/redis/impl.h"
 
 enum {
-    LISTEN_TURN_MS = 200,  /* how soon a listener without a wake_fd notices that it is to stop */
+    LISTEN_TURN_MS = 200,  /* how soon a listener without a wake_fd notices that it must stop */
     LISTEN_PAUSE_MS = 500, /* before it connects again */
 };
 
@@ -89,7 +89,7 @@ void redis_listen(struct store *store, store_notice notice, void *context)
     self->listener.is_cluster = self->link.nodes.is_cluster;
     atomic_store(&self->listener.is_stopping, false);
     self->listener.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    /* Without a thread nothing is heard, and those who wait ask again. */
+    /* Without a thread there are no notices, and waiting calls ask again. */
     self->listener.is_running = pthread_create(&self->listener.thread, NULL, listen_run, self) == 0;
 }
 

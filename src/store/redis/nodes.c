@@ -1,11 +1,11 @@
 /*
- * Where the server is: named by the URL, by the Sentinels, or by the nodes of a cluster.
+ * Finds the server: from the URL, the Sentinels, or the nodes of a cluster.
  *
- * A store is in one slot of a cluster, so that one node has all of it. Any node sends us to that
- * one (MOVED). While the slot is on its way from one node to another, its keys are on both, and
- * what is absent from one of them may be on the other: a script would take a record for absent
- * that is there (P1). So ASK is followed without ASKING: a node that does not have the whole slot
- * sends us back, and the call is refused until the slot has arrived (common.lua has the rest).
+ * A store is in one slot of a cluster, so one node has all of it. Any node redirects us to that
+ * node (MOVED). While the slot moves from one node to another, its keys are on both, and a key that
+ * is absent on one may be on the other: a script would treat an existing record as absent (P1). So
+ * ASK is followed without ASKING: a node that does not have the whole slot sends us back, and the
+ * call is refused until the slot has arrived (common.lua has the rest).
  */
 #include <stdio.h>
 #include <string.h>
@@ -117,14 +117,14 @@ void nodes_learn(struct redis_link *link, uint64_t deadline_ns)
         }
     }
     for (size_t i = 0; i < link->url->hosts_count; i++) {
-        node_add(nodes, &link->url->hosts[i]); /* they may be the only ones that are left */
+        node_add(nodes, &link->url->hosts[i]); /* they may be the only nodes left */
     }
     freeReplyObject(reply);
 }
 
 /* ---- Sentinels ------------------------------------------------------------------------------ */
 
-/* One Sentinel's word: host and port, or nothing when it does not know the service. */
+/* One Sentinel's answer: host and port, or nothing if it does not know the service. */
 static enum status sentinel_ask(struct redis_link *link, uint64_t deadline_ns,
     struct redis_address *ret_address, struct err *err)
 {
@@ -162,8 +162,7 @@ static enum status sentinel_ask(struct redis_link *link, uint64_t deadline_ns,
     return status;
 }
 
-/* A part of the time that is left for each address but the last, so that one that is silent does
- * not use up all of it. */
+/* Each address but the last gets a part of the remaining time: a silent one must not use it up. */
 static uint64_t share_ns(uint64_t deadline_ns, bool is_last)
 {
     uint64_t now_ns = clock_nanos();
@@ -195,7 +194,7 @@ static enum status open_by_sentinels(struct redis_link *link, uint64_t deadline_
     return status == OK ? link_connect(link, &address, deadline_ns, err) : status;
 }
 
-/* The one that we were sent to, then all others in turn. */
+/* Tries the redirect's target first, then all others in turn. */
 static enum status open_by_nodes(struct redis_link *link, uint64_t deadline_ns, struct err *err)
 {
     struct redis_nodes *nodes = &link->nodes;

@@ -1,5 +1,5 @@
 /*
- * Everything that a batch has to know, by one script.
+ * Loads everything that a batch needs, by one script.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 /* Besides enum want_bodies; prepare.lua has the same. */
 enum { WANT_SOURCE = 8, WANT_BODIES_ONLY = 16 };
 
-/* Where a want's answer has what. */
+/* The positions in a want's answer. */
 enum { IN_RECORD, IN_TOUCHES, IN_REQUEST, IN_OUTCOME, IN_SOURCE, IN_SOURCE_TOUCHES };
 
 enum status record_take(struct slice bytes, uint64_t touches, struct arena *arena,
@@ -61,7 +61,7 @@ static void want_ask(struct redis *self, const struct store_want *want)
         want->fingerprint == NULL ? 0 : DIGEST_BYTES);
 }
 
-/* A body as its record names it (S4). */
+/* Takes a body and checks it against its record (S4). */
 static enum status body_take(const struct body_ref *body, const redisReply *reply,
     struct store_want *want, struct slice *ret_bytes, struct err *err)
 {
@@ -123,7 +123,7 @@ static enum status bodies_take(
     return status;
 }
 
-/* The record of a want that is not a repetition. */
+/* Takes the record of a want that does not repeat an earlier one. */
 static enum status own_record_take(
     struct store_want *want, const redisReply *reply, struct arena *arena, struct err *err)
 {
@@ -214,7 +214,7 @@ static bool counts_take(const redisReply *flat, const redisReply *oldest, unsign
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-/* It counts as a beat when the last one is old enough to be worth a write. */
+/* Whether this prepare counts as a beat: the last one is old enough to be worth a write. */
 static bool beats_now(struct redis *self, const struct store_batch *batch)
 {
     uint64_t now_ns = clock_nanos();
@@ -240,8 +240,8 @@ static enum status batch_ask(struct redis *self, const struct store_batch *batch
     return call_run(self, &redis_script_prepare, ret_reply, err);
 }
 
-/* The fences that the server counts; one that is behind what we have used has lost them (P4). What
- * was drawn and not used may be drawn again after a failover: nobody has seen it. */
+/* Takes the fences that the server drew. A server that is behind the fences we have used has lost
+ * data (P4). Unused fences may be drawn again after a failover: nobody has seen them. */
 static enum status fences_take(struct redis *self, struct store_batch *batch, uint64_t fences,
     const redisReply *reply, struct err *err)
 {
@@ -301,7 +301,7 @@ static int stamp_compare(const void *a, const void *b)
     return memcmp(x->key_hash.bytes, y->key_hash.bytes, DIGEST_BYTES);
 }
 
-/* Remember which operations the batch found. */
+/* Remembers which operations the batch found. */
 static enum status stamps_take(struct redis *self, const struct store_batch *batch, struct err *err)
 {
     buf_clear(&self->stamps);

@@ -40,7 +40,7 @@ static bool hash_take(const redisReply *reply, struct digest *ret_hash)
     return true;
 }
 
-/* One record of a page: matching or not. */
+/* Takes one record of a page, if it matches. */
 static enum status scan_row(struct scanning *on, const redisReply *row, size_t at, struct err *err)
 {
     struct slice bytes;
@@ -82,7 +82,7 @@ static enum status scan_page_take(struct scanning *on, const redisReply *reply, 
     if (status != OK || on->over) {
         return status;
     }
-    (void)hash_take(reply_at(reply, 0), &on->after); /* nil: it looked at nothing */
+    (void)hash_take(reply_at(reply, 0), &on->after); /* nil: it visited no key */
     on->looks -= lesser(looks, on->looks);
     on->reads -= lesser(reads, on->reads);
     on->done = slice_is(why, "end");
@@ -204,7 +204,7 @@ static int due_compare(const void *a, const void *b)
     return store_due_before(&x->at, &y->at) ? -1 : store_due_before(&y->at, &x->at);
 }
 
-/* Which sorted sets hold what is asked for. */
+/* Appends the names of the sorted sets to search. */
 static void sets_ask(struct redis *self, const struct store_due_filter *filter)
 {
     unsigned reasons = filter->reasons & STORE_DUES_ALL;
@@ -247,7 +247,7 @@ static void due_ask(struct redis *self, const struct store_due_filter *filter, s
     sets_ask(self, filter);
 }
 
-/* In their order when there is a cursor: each set came in its own. */
+/* Returns the dues, sorted if there is a cursor: each set is sorted only by itself. */
 static enum status dues_give(struct redis *self, const redisReply *reply,
     const struct store_due_filter *filter, struct store_due *ret_dues, size_t limit,
     size_t *ret_count, struct err *err)
@@ -306,7 +306,7 @@ static bool bytes_take(const redisReply *reply, void *ret_bytes, size_t size)
     return true;
 }
 
-/* One entry of the stream and where it is. */
+/* Takes one entry of the stream and its position. */
 static bool entry_take(const redisReply *item, struct entry *ret_entry, struct digest *ret_previous,
     uint64_t *ret_position)
 {
@@ -450,7 +450,7 @@ enum status redis_entries(struct store *store, const struct entry_range *range, 
 
 /* ---- chains --------------------------------------------------------------------------------- */
 
-/* Number and hash of an entry; there is no hash when there is no entry. */
+/* Takes the seq and hash of an entry; without an entry there is no hash. */
 static bool last_take(const redisReply *row, size_t at, uint64_t *ret_seq, struct digest *ret_hash)
 {
     uint64_t seq = 0;
@@ -478,7 +478,7 @@ static bool chain_take(const redisReply *row, struct store_chain *ret_chain)
         !last_take(row, 8, &chain.removed_seq, &chain.removed_hash)) {
         return false;
     }
-    chain.settled = true; /* a commit and its entries are there at once */
+    chain.settled = true; /* a commit and its entries become visible together */
     chain.started_ms = (int64_t)started_ms;
     chain.seen_ms = (int64_t)seen_ms;
     chain.ended = ended != 0;
@@ -486,7 +486,7 @@ static bool chain_take(const redisReply *row, struct store_chain *ret_chain)
     return true;
 }
 
-/* One page; *ret_stopped: the visitor had enough. */
+/* Visits one page; *ret_stopped: the visitor stopped. */
 static enum status chains_page(struct redis *self, size_t from, store_chain_visit visit,
     void *context, size_t *ret_count, bool *ret_stopped, struct err *err)
 {

@@ -1,5 +1,5 @@
 /*
- * Opening and closing a store on a Redis server, and its readers.
+ * Opens and closes a store on a Redis server, and its readers.
  */
 #include "store/redis/redis.h"
 
@@ -18,7 +18,7 @@ static void redis_head(struct store *store, struct store_head *ret_head)
 {
     struct redis *self = redis_of(store);
     struct redis *owner = self->owner != NULL ? self->owner : self;
-    ASSERT(owner->owner == NULL); /* a reader has none of its own */
+    ASSERT(owner->owner == NULL); /* a reader has no readers */
     (void)pthread_mutex_lock(&owner->mutex);
     *ret_head = owner->head_now;
     (void)pthread_mutex_unlock(&owner->mutex);
@@ -81,7 +81,7 @@ static void redis_free(struct redis *self)
     mem_free(mem, self);
 }
 
-/* Say that this process ended on purpose: what it holds is nobody's any more. */
+/* Reports that this process has ended on purpose: its grants have no holder any more. */
 static enum status chain_end(struct redis *self, struct err *err)
 {
     redisReply *reply = NULL;
@@ -179,13 +179,13 @@ static void process_put(struct redis *self)
     call_text(self, text);
 }
 
-/* What the store keeps of itself, in the answer of the open script. */
+/* Takes the store's own data from the answer of the open script. */
 static enum status store_take(struct redis *self, const redisReply *reply, struct err *err)
 {
     struct slice format;
     struct slice secret;
     struct slice moment = SLICE_EMPTY;
-    (void)reply_text(reply_at(reply, 5), &moment); /* nil: this machine is new here */
+    (void)reply_text(reply_at(reply, 5), &moment); /* nil: the store does not know this machine */
     if (!reply_time(self, reply) || !reply_text(reply_at(reply, 3), &format) ||
         !reply_text(reply_at(reply, 4), &secret) ||
         secret.len != sizeof self->shared.fingerprint_key) {
@@ -201,7 +201,7 @@ static enum status store_take(struct redis *self, const redisReply *reply, struc
     return OK;
 }
 
-/* What the store is opened for, and what it is to be a copy of. */
+/* Appends the purpose of opening, and the store to copy from. */
 static void aim_put(struct redis *self, const struct store_options *options)
 {
     const struct store_inheritance *inherit = options->inherit;
@@ -238,7 +238,7 @@ static enum status store_enter(
     return status;
 }
 
-/* A chain of our own, from the time that the store has now. */
+/* Begins a chain of our own, at the store's current time. */
 static enum status chain_begin(struct redis *self, struct err *err)
 {
     unsigned char public_key[32];

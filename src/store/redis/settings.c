@@ -1,8 +1,8 @@
 /*
  * What the server's settings mean for the promises, read once at opening.
  *
- * INFO is allowed nearly everywhere; CONFIG GET often is not on managed servers. What could not be
- * read is said, like what was read and is weak.
+ * INFO is allowed nearly everywhere; CONFIG GET often is not on managed servers. Settings that
+ * could not be read are reported, like those that are weak.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -133,7 +133,7 @@ static void replicas_check(struct redis *self, struct slice info)
     }
 }
 
-/* To the node that has the store: the settings of a different one of the cluster say nothing. */
+/* Connects to the node that has the store: settings of the cluster's other nodes do not matter. */
 static enum status owner_find(struct redis *self, struct err *err)
 {
     char key[REDIS_NAME_BYTES_MAX + 16];
@@ -144,7 +144,7 @@ static enum status owner_find(struct redis *self, struct err *err)
     return status;
 }
 
-/* One store has one server. Several hosts are one cluster, or nobody knows which of them it is. */
+/* One store has one server. Several hosts must be one cluster, or the right one is not known. */
 static enum status cluster_check(struct redis *self, struct slice info, struct err *err)
 {
     self->link.nodes.is_cluster = slice_is(info_find(info, "cluster_enabled"), "1");

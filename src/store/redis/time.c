@@ -1,12 +1,12 @@
 /*
- * The store's time: the server's, under the rule that store/clock.h has for jumps, and never before
- * the time of a commit that is known here.
+ * The store's time: the server's, under the rule of store/clock.h for jumps, and never before the
+ * time of a commit known here.
  *
- * A server tells its wall clock and nothing that only counts forward. Between two answers our own
- * boot clock carries the time on, and it is what a jump of the server's clock is measured against.
- * The last moment is kept in the store by the boot of each machine, so that a restarted process
- * measures against the same clock. A machine that the store has not met before has nothing to
- * compare with, and believes the server unless it is behind the last commit.
+ * A server reports its wall clock but no monotonic clock. Between two answers our own boot clock
+ * advances the time, and jumps of the server's clock are measured against it. The store keeps the
+ * last moment for each boot of each machine, so that a restarted process measures against the same
+ * clock. A machine that is new to the store has nothing to compare with, and follows the server
+ * unless it is behind the last commit.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static struct clock_reading face_read(void *context)
     if (self->given != NULL) {
         return clock_read(self->given);
     }
-    ASSERT(self->server_ms > 0); /* nobody asks before the server has answered */
+    ASSERT(self->server_ms > 0); /* not called before the server has answered */
     struct clock_reading local = clock_read(&self->system);
     return (struct clock_reading){
         .wall_ms = self->server_ms + (local.boot_ms - self->server_boot_ms),
@@ -44,7 +44,7 @@ bool reply_time(struct redis *self, const redisReply *reply)
     return true;
 }
 
-/* "time boot jump", of this boot; false: it is not that. */
+/* Reads "time boot jump" of this boot; false: the text is invalid. */
 static bool moment_read(struct slice text, struct store_moment *ret_moment)
 {
     uint64_t numbers[3];

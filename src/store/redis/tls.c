@@ -1,9 +1,9 @@
 /*
  * TLS under a link, by OpenSSL. Debian's hiredis has none, and its sockets are not used anyway.
  *
- * The server's certificate must be trusted and name the host that we connected to; there is no
- * option to leave that out. The bytes go through our own BIO: OpenSSL's would raise SIGPIPE in the
- * program that this library is a part of.
+ * The server's certificate must be trusted and name the host that we connected to; no option
+ * disables that. The bytes go through our own BIO: OpenSSL's would raise SIGPIPE in the program
+ * that this library is a part of.
  */
 #include <errno.h>
 #include <openssl/err.h>
@@ -60,7 +60,7 @@ static int socket_read(BIO *bio, char *ret_bytes, int size)
 static long socket_control(BIO *bio, int command, long number, void *argument)
 {
     (void)bio, (void)number, (void)argument;
-    return command == BIO_CTRL_FLUSH; /* nothing waits here */
+    return command == BIO_CTRL_FLUSH; /* nothing is buffered here */
 }
 
 static BIO_METHOD *method_new(void)
@@ -108,7 +108,7 @@ static enum status files_load(SSL_CTX *context, const struct redis_url *url, str
 static int no_passphrase(char *ret_text, int size, int is_writing, void *context)
 {
     (void)ret_text, (void)size, (void)is_writing, (void)context;
-    return 0; /* there is nobody to ask for one */
+    return 0; /* there is nobody to ask for a passphrase */
 }
 
 enum status redis_tls_init(struct redis_tls *tls, const struct redis_url *url, struct err *err)
@@ -147,7 +147,7 @@ void redis_tls_release(struct redis_tls *tls)
 
 /* ---- one link ------------------------------------------------------------------------------- */
 
-/* What OpenSSL waits for after a call that did nothing: 0 and the events, or -1 and errno. */
+/* What OpenSSL waits for after a call without progress: 0 and the events, or -1 and errno. */
 static ssize_t wants(const struct redis_link *link, int result, short *ret_events)
 {
     int reason = SSL_get_error(link->ssl, result);
@@ -223,7 +223,7 @@ ssize_t tls_write(struct redis_link *link, struct slice bytes, short *ret_events
 {
     size_t sent = 0;
     ASSERT(link->ssl != NULL);
-    ASSERT(bytes.len > 0); /* OpenSSL's answer to nothing is not defined */
+    ASSERT(bytes.len > 0); /* OpenSSL does not define a write of 0 bytes */
     ERR_clear_error();
     int result = SSL_write_ex(link->ssl, bytes.data, bytes.len, &sent);
     return result == 1 ? (ssize_t)sent : wants(link, result, ret_events);

@@ -11,7 +11,7 @@
 
 enum { WAIT_REPLICAS_MAX = 16, DB_MAX = 65535 }; /* more is a typing error */
 
-/* Copy a part of the URL, its percent signs decoded. False: it is too long or has a zero byte. */
+/* Copies a part of the URL, percent-decoded. False: it is too long or has a zero byte. */
 static bool part_take(struct slice text, char *ret_text, size_t size)
 {
     size_t len = 0;
@@ -34,7 +34,8 @@ static bool part_take(struct slice text, char *ret_text, size_t size)
     return text.len == 0;
 }
 
-/* What is before the mark, and in *text what is after it; false: there is no mark. */
+/* Splits *text at the mark: *ret_before is the part before it, *text the part after it; false:
+ * there is no mark. */
 static bool split(struct slice *text, char mark, struct slice *ret_before)
 {
     const char *at = text->len == 0 ? NULL : memchr(text->data, mark, text->len);
@@ -140,7 +141,7 @@ bool redis_address_read(struct slice text, unsigned port_default, struct redis_a
     return true;
 }
 
-/* HOST[:PORT], or several with a comma between two. */
+/* Takes HOST[:PORT], or several separated by commas. */
 static enum status hosts_take(struct redis_url *url, struct slice text, struct err *err)
 {
     unsigned port_default = url->sentinels ? 26379 : 6379;
@@ -161,7 +162,7 @@ static enum status hosts_take(struct redis_url *url, struct slice text, struct e
     return OK;
 }
 
-/* What the URL leaves out comes from the environment, as redis-cli has it. */
+/* Takes what the URL leaves out from the environment, as redis-cli does. */
 static void environment_take(struct redis_url *url)
 {
     const char *password = getenv("REDISCLI_AUTH");
@@ -208,7 +209,7 @@ static enum status parts_take(struct redis_url *url, struct slice text, struct e
     return status == OK ? options_take(url, options, err) : status;
 }
 
-/* What the parts have to do with each other. */
+/* Checks that the parts fit together. */
 static enum status parts_check(const struct redis_url *url, struct err *err)
 {
     if ((url->hosts_count == 0) == (url->socket[0] == '\0')) {
