@@ -555,6 +555,8 @@ static void a_due_whose_commit_came_late_is_not_passed_by(void **state)
 
 /* ---- notices (S13) ------------------------------------------------------------------------- */
 
+enum { NOTICES_TRIED = 30 };
+
 struct heard {
     pthread_mutex_t lock;
     struct digest last;
@@ -570,11 +572,11 @@ static void hear(void *context, const struct digest *key_hash)
     (void)pthread_mutex_unlock(&heard->lock);
 }
 
-/* How many there were, at the latest a while later, when that is not enough. */
+/* How many there were, at the latest a second later, when that is not enough. */
 static unsigned wait_heard(struct heard *heard, unsigned enough)
 {
     unsigned count = 0;
-    for (unsigned i = 0; i < 30000; i++) {
+    for (unsigned i = 0; i < 1000; i++) {
         (void)pthread_mutex_lock(&heard->lock);
         count = heard->count;
         (void)pthread_mutex_unlock(&heard->lock);
@@ -593,15 +595,28 @@ static void a_settled_record_is_announced_to_the_others(void **state)
     struct store *b = subject_open(fixture);
     struct heard heard = {.lock = PTHREAD_MUTEX_INITIALIZER};
     b->ops->listen(b, hear, &heard);
-    struct record record = kit_record(1, 1);
-    kit_put_flush(a, &record, 0);
-    struct record sealed = kit_sealed(&record, KIT_NOW + 86400000);
-    kit_put_flush(a, &sealed, 1);
+    /* Listening begins by itself, some time after listen: a record that is settled before is not
+     * announced. */
+    struct digest told[NOTICES_TRIED];
+    unsigned count = 0;
+    do {
+        struct record record = kit_record(count + 1, count + 1);
+        kit_put_flush(a, &record, 0);
+        struct record sealed = kit_sealed(&record, KIT_NOW + 86400000);
+        kit_put_flush(a, &sealed, 1);
+        told[count++] = record.key.hash;
+    } while (wait_heard(&heard, 1) < 1 && count < NOTICES_TRIED);
     assert_true(wait_heard(&heard, 1) >= 1);
-    assert_memory_equal(&heard.last, &record.key.hash, sizeof heard.last);
+    bool is_ours = false;
+    (void)pthread_mutex_lock(&heard.lock);
+    for (unsigned i = 0; i < count; i++) {
+        is_ours = is_ours || digest_equal(&heard.last, &told[i]);
+    }
+    (void)pthread_mutex_unlock(&heard.lock);
+    assert_true(is_ours);
     close_handle(b);
     unsigned before = heard.count;
-    struct record other = kit_record(2, 2);
+    struct record other = kit_record(NOTICES_TRIED + 1, NOTICES_TRIED + 1);
     other.status = RECORD_UNKNOWN;
     other.lease_expires_ms = 0;
     kit_put_flush(a, &other, 0);
