@@ -135,9 +135,13 @@ static void on_done(struct engine_call *call)
 static enum status read_one(struct round *round, struct taken *item)
 {
     const struct broker_message *message = item->message;
+    uint64_t bytes_max = round->plan->config->body_bytes_max;
     struct slice trace = SLICE_EMPTY;
     enum status status =
-        message_read(&round->source->rule, message, &round->arena, &item->events, &item->err);
+        message->body.len > bytes_max
+            ? err_set(&item->err, E_INVALID, "%zu bytes are more than limits.body_bytes_max (%llu)",
+                  message->body.len, (unsigned long long)bytes_max)
+            : message_read(&round->source->rule, message, &round->arena, &item->events, &item->err);
     status = status == OK
                  ? builder_trace(NULL, message->id, SLICE_EMPTY, &round->mem, &trace, &item->err)
                  : status;
@@ -325,25 +329,30 @@ static void round_end(struct round *round)
     arena_release(&round->arena);
 }
 
-/* The engine may be overloaded or its store away: try until the messages are stored or this process
- * ends; then they come again. */
+/* The engine may be overloaded, its store away, or the round too large for the memory of one: try
+ * in smaller rounds until the messages are stored or this process ends; then they come again. */
 static void remember(struct consumer *queue, struct inbox_plan *plan,
-    const struct broker_message *messages, size_t count)
+    const struct broker_message *messages, size_t count, bool is_retry)
 {
-    bool is_over = false;
-    for (size_t tries = 0; !is_over; tries++) {
+    while (!is_stopping(queue)) {
         struct round round;
         enum status status = round_begin(&round, queue, plan, count);
-        round.is_retry = tries > 0;
+        round.is_retry = is_retry;
         status = status == OK ? read_all(&round, messages) : status;
-        is_over = status == OK && submit(&round);
-        if (is_over) {
+        bool is_stored = status == OK && submit(&round);
+        if (is_stored) {
             judge_all(&round);
         }
         round_end(&round);
-        if (!is_over) {
-            rest(queue, SUBMIT_PAUSE_MS);
-            is_over = is_stopping(queue);
+        if (is_stored) {
+            return;
+        }
+        rest(queue, SUBMIT_PAUSE_MS);
+        is_retry = true;
+        if (count > 1) {
+            remember(queue, plan, messages, count / 2, is_retry);
+            messages += count / 2;
+            count -= count / 2;
         }
     }
 }
@@ -359,7 +368,7 @@ static void take_messages(struct consumer *queue, struct inbox_plan *plan, size_
     if (status != OK) {
         disconnected(queue, &err);
     } else if (count > 0) {
-        remember(queue, plan, messages, count);
+        remember(queue, plan, messages, count, false);
     }
 }
 

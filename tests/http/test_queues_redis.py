@@ -79,6 +79,18 @@ def test_each_message_is_delivered_once_and_then_acknowledged(queue, handler, st
     assert figure(server, "waiting") == 0 and figure(server, "parked_total") == 0
 
 
+def test_large_messages_that_wait_together_are_all_delivered(queue, handler, stream):
+    """One that is longer than limits.body_bytes_max is parked."""
+    for i in range(10):
+        stream.add(event="x" * (1 << 20), order_id=f"large-{i}")
+    stream.add(event="x" * (11 << 20), order_id="too large")
+    stream.add(event="x", order_id="small")
+    server = queue("format: raw\nkey: {header: order-id}")
+    until(lambda: handler.count() == 11, "not all are delivered")
+    acknowledged(stream)
+    assert len(stream.parked()) == 1 and figure(server, "parked_total") == 1
+
+
 def test_ce_fields_with_data_are_the_same_event(queue, handler, stream):
     server = queue()
     stream.add(ce_specversion="1.0", ce_id="1", ce_source="/é s", ce_type="t",
