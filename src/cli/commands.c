@@ -143,7 +143,9 @@ static const struct option_def run_options[] = {
         "commands that are safe to repeat)",
         .fallback = "hold", .env = "ONCE_ON_UNKNOWN", .choices = {"hold", "takeover"}),
     FLAG("retry-failed", "run the command again if it ended with an exit code other than 0"),
-    DURATION("wait", "how long to wait if the operation is in progress elsewhere",
+    DURATION("wait",
+        "how long to wait if the operation is in progress elsewhere, or a different process has "
+        "locked the store (then at least 5s)",
         .fallback = "10s", .env = "ONCE_WAIT"),
     TEXT("env", "NAME", "also compare the value of this variable; may be repeated",
         .repeated = true),
