@@ -78,6 +78,21 @@ static void command(const struct fixture *fixture, const char *text)
     redisFree(context);
 }
 
+/* The server's fence counter. */
+static uint64_t counter_read(const struct fixture *fixture)
+{
+    char text[128];
+    redisContext *context = redisConnect("127.0.0.1", fixture->port);
+    assert_true(context != NULL && context->err == 0);
+    (void)snprintf(text, sizeof text, "GET {%s}:fence", fixture->name);
+    redisReply *reply = redisCommand(context, text);
+    assert_non_null(reply);
+    uint64_t counter = reply->type == REDIS_REPLY_STRING ? strtoull(reply->str, NULL, 10) : 0;
+    freeReplyObject(reply);
+    redisFree(context);
+    return counter;
+}
+
 static enum status commit_one(struct store *store, const struct record *record, struct err *err)
 {
     struct change change = {.kind = CHANGE_PUT,
@@ -623,6 +638,46 @@ static void a_commit_that_fails_before_its_first_write_never_happened(void **sta
     assert_int_equal(commit_one(fixture->store, &record, &err), OK);
 }
 
+/* Fences that a commit set aside are given out without asking, until somebody else draws (P4). */
+static void fences_set_aside_are_the_next_ones_or_none(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t last = 0;
+    unsigned quiet = 0;
+    for (unsigned i = 1; i <= 65; i++) {
+        struct record record = kit_record(i, i);
+        struct store_want want = {.key = &record.key.hash};
+        struct store_batch batch = {
+            .wants = &want, .count = 1, .fences = 3, .arena = &fixture->arena};
+        struct err err = {0};
+        uint64_t before = counter_read(fixture);
+        assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), OK);
+        quiet += counter_read(fixture) == before;
+        assert_true(batch.fence_first > last);
+        last = batch.fence_first + 2;
+        assert_true(last <= counter_read(fixture)); /* nobody else is given one of them */
+        if (i % 7 == 6) {
+            fixture->store->ops->abort(fixture->store);
+        } else {
+            record.fence = last;
+            assert_int_equal(commit_one(fixture->store, &record, &err), OK);
+        }
+        if (i % 10 == 9) {
+            uint64_t drawn = kit_fences(fixture->beside, 2);
+            assert_true(drawn > last);
+            last = drawn + 1;
+        }
+    }
+    assert_true(quiet > 30); /* or nothing is gained */
+    uint64_t counter = counter_read(fixture);
+    struct store *store = fixture->store;
+    fixture->store = open_at(fixture, fixture->port);
+    assert_int_equal(kit_close(store), OK);
+    assert_true(counter_read(fixture) < counter); /* the rest is given back */
+    assert_true(counter_read(fixture) >= last);
+    assert_true(kit_fences(fixture->store, 1) > last);
+}
+
 static void a_wrong_url_is_refused_and_shows_no_password(void **state)
 {
     (void)state;
@@ -657,6 +712,7 @@ static void a_wrong_url_is_refused_and_shows_no_password(void **state)
             print_error("'%s': %s\n", right[i], err.text);
         }
         assert_int_equal(status, OK);
+        assert_true(store_url_shared(right[i])); /* or it would be verified as a journal is */
     }
     struct store *store = NULL;
     struct err err = {0};
@@ -692,6 +748,7 @@ int main(void)
         ON_SERVER(a_server_without_more_than_the_open_commit_has_lost_some),
         ON_SERVER(a_commit_that_fails_halfway_stops_the_store),
         ON_SERVER(a_commit_that_fails_before_its_first_write_never_happened),
+        ON_SERVER(fences_set_aside_are_the_next_ones_or_none),
         TEST(a_wrong_url_is_refused_and_shows_no_password),
     };
     return cmocka_run_group_tests_name("redis", tests, NULL, NULL);

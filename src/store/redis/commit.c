@@ -170,6 +170,8 @@ static enum status request_put(
     call_i64(self, self->prepared_ms);
     call_u64(self, LIMIT_PREPARED_MS_MAX);
     call_u64(self, self->url.wait);
+    call_u64(self, self->reserve.counter);
+    call_u64(self, self->reserve.wanted);
     if (commit->inherits) {
         call_text(self, "c");
     }
@@ -253,6 +255,21 @@ enum status replicas_wait(struct redis *self, struct err *err)
 
 /* ---- commit --------------------------------------------------------------------------------- */
 
+/* Takes the fences that the commit set aside. A counter that is elsewhere was moved by others. */
+static void reserve_take(struct redis *self, const redisReply *reply)
+{
+    struct redis_reserve *reserve = &self->reserve;
+    uint64_t counter = 0;
+    if (!reply_u64(reply, &counter) || counter != reserve->counter + reserve->wanted) {
+        *reserve = (struct redis_reserve){.counter = 0};
+        return;
+    }
+    reserve->counter = counter;
+    reserve->count += reserve->wanted;
+    reserve->wanted = 0;
+    ASSERT(reserve->next + reserve->count - 1 == counter); /* P4 */
+}
+
 /* Sends the request and takes the answer. fate: what the commit leaves if it happens. */
 static enum status commit_send(
     struct redis *self, const struct commit *commit, const struct redis_fate *fate, struct err *err)
@@ -265,6 +282,9 @@ static enum status commit_send(
     if (status == OK) {
         open.midway = reply->type == REDIS_REPLY_ERROR;
         status = answer_take(self, commit, reply, err);
+        if (status == OK) {
+            reserve_take(self, reply_at(reply, 1));
+        }
         sent = status == E_UNKNOWN || (status == OK && replicas_wait(self, err) != OK);
     }
     freeReplyObject(reply);

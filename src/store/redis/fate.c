@@ -35,6 +35,8 @@ void fate_open(struct redis *self, const struct redis_fate *fate)
     ASSERT(!self->fate.is_open);
     self->fate = *fate;
     self->fate.is_open = true;
+    /* A failover may undo this commit, and others then use what it set aside (P4). */
+    self->reserve = (struct redis_reserve){.counter = 0};
     redis_link_close(&self->link); /* its next answer may be the lost one */
 }
 

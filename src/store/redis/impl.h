@@ -26,6 +26,7 @@ enum {
     REDIS_BUFFER_BYTES_KEPT = 1 << 20,   /* of a request: larger ones are freed after use */
     REDIS_REQUEST_BYTES_MAX = 512 << 20, /* the server's own limit for one value */
     REDIS_NAME_BYTES_MAX = 64,           /* of a store's name, the prefix of every key */
+    REDIS_RESERVE_MIN = 64,              /* fences set aside for the next batch, at least */
     REDIS_FORGET_MAX = 256,              /* records forgotten by one script … */
     REDIS_FORGET_SCRIPTS_MAX = 4,        /* … and scripts in one call of maintain */
     REDIS_RETAIN_EVERY_MS = 60000,       /* between two sweeps for old evidence */
@@ -184,6 +185,19 @@ struct redis_stamp {
 };
 
 /*
+ * Fences that a commit set aside for the next batch, so that its prepare need not write: with
+ * appendfsync always each write is a flush. They are valid as long as the server's counter is at
+ * their end, because then nobody has drawn later ones (S9). The reserve is part of a commit of our
+ * chain: a server that lost it has lost that commit too.
+ */
+struct redis_reserve {
+    uint64_t counter; /* of the server, when it was last read */
+    uint64_t next;    /* the first one set aside … */
+    uint64_t count;   /* … and how many: next + count - 1 is the counter; 0: none */
+    uint64_t wanted;  /* how many the next commit sets aside; 0: enough, or others draw too */
+};
+
+/*
  * A commit whose answer was lost, or that too few replicas have yet.
  *
  *   settled --fate_open--> open --fate_settle--> settled: it happened, or it never will
@@ -248,6 +262,7 @@ struct redis {
     int64_t retain_ms;           /* evidence older than this is removed */
     uint64_t fence;              /* the highest used, or drawn for a committed batch (P4) */
     uint64_t fence_drawn;        /* the highest of the prepared batch */
+    struct redis_reserve reserve;
     struct store_head head_now;
     pthread_mutex_t mutex; /* guards head_now */
 
