@@ -10,6 +10,7 @@
 #include "dispatch/dispatch.h"
 #include "effect/effects.h"
 #include "effect/outbox.h"
+#include "effect/publisher.h"
 #include "envelope/body_vault.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
@@ -457,7 +458,8 @@ _Static_assert(sizeof server_doors / sizeof server_doors[0] <= SERVER_DOORS_MAX 
 
 enum status server_queues_check(const struct config *config, struct err *err)
 {
-    return inbox_queues_check(config, err);
+    enum status status = inbox_queues_check(config, err);
+    return status == OK ? publishers_check(&config->effects, err) : status;
 }
 
 const char *server_broker(size_t number, struct err *err)
