@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/macros.h"
 
 enum { THREADS_MAX = 4 }; /* connections of one connector: brokers confirm many a second on each */
@@ -83,8 +84,15 @@ static enum status publish(
         link->is_connected = status == OK;
         status = status == OK ? OK : E_UNAVAILABLE; /* nothing was sent yet */
     }
-    if (status == OK) {
-        status = module->publish(link->source, &message, sending->timeout_ms, ref, err);
+    int64_t end_ms = sending->end_boot_ms < sending->send_until_boot_ms
+                         ? sending->end_boot_ms
+                         : sending->send_until_boot_ms;
+    int64_t left_ms = end_ms - clock_boot_ms();
+    if (status == OK && left_ms <= 0) {
+        return err_set(err, E_UNAVAILABLE, "its time was over before it could be published");
+    }
+    if (status == OK) { /* P6: the grant holds while it is sent */
+        status = module->publish(link->source, &message, left_ms, ref, err);
         link->is_connected = status == OK || status == E_INVALID || status == E_LIMIT;
     }
     if (status == OK) {
