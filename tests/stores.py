@@ -12,6 +12,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,22 @@ def shared_url(directory):
     url = f"{base_url()}?fsync=off&schema={name}"  # the private server does not wait for the disk
     subprocess.run([BINARY, "migrate", "--store", url], check=True, capture_output=True, timeout=60)
     return url
+
+
+@functools.cache
+def key_file():
+    """The key of bodies that the processes of a shared store have in common."""
+    with tempfile.NamedTemporaryFile("w", prefix="once-key-", delete=False) as file:
+        file.write(os.urandom(32).hex() + "\n")
+    atexit.register(os.unlink, file.name)
+    return file.name
+
+
+def with_key(config):
+    """A journal makes its own key of bodies; processes of a shared store are told theirs."""
+    if not SHARED or config is None or "\nsecrets:" in "\n" + config:
+        return config
+    return f"{config}\nsecrets: {{key_file: {key_file()}}}\n"
 
 
 def url_of(directory, options=""):

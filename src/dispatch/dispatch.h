@@ -41,9 +41,8 @@ struct dispatch_sending {
     struct slice lane; /* calls with the same value should stay in order; may be empty */
     struct slice type; /* media type of the payload */
     struct slice payload;
-    int64_t send_until_boot_ms; /* by clock_boot_ms: afterwards the grant may be somebody else's,
-                                   and nothing may be sent */
-    int64_t end_boot_ms;        /* the result is due */
+    int64_t timeout_ms;
+    int64_t send_until_boot_ms; /* by the boot clock: later nothing may be sent (P1) */
     /* Call it once, on any thread, when the result is set. */
     void (*done)(struct dispatch_sending *sending);
     struct dispatch_sending *next; /* the sender's */

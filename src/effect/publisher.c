@@ -84,15 +84,14 @@ static enum status publish(
         link->is_connected = status == OK;
         status = status == OK ? OK : E_UNAVAILABLE; /* nothing was sent yet */
     }
-    int64_t end_ms = sending->end_boot_ms < sending->send_until_boot_ms
-                         ? sending->end_boot_ms
-                         : sending->send_until_boot_ms;
-    int64_t left_ms = end_ms - clock_boot_ms();
+    /* The module may connect again before it sends: what is left of the lease bounds that too. */
+    int64_t left_ms = sending->send_until_boot_ms - clock_boot_ms();
     if (status == OK && left_ms <= 0) {
-        return err_set(err, E_UNAVAILABLE, "its time was over before it could be published");
+        status = err_set(err, E_UNAVAILABLE, "waited too long for the broker; nothing was sent");
     }
-    if (status == OK) { /* P6: the grant holds while it is sent */
-        status = module->publish(link->source, &message, left_ms, ref, err);
+    if (status == OK) {
+        int64_t timeout_ms = left_ms < sending->timeout_ms ? left_ms : sending->timeout_ms;
+        status = module->publish(link->source, &message, timeout_ms, ref, err);
         link->is_connected = status == OK || status == E_INVALID || status == E_LIMIT;
     }
     if (status == OK) {
