@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/macros.h"
 
 enum { THREADS_MAX = 4 }; /* connections of one connector: brokers confirm many a second on each */
@@ -82,6 +83,9 @@ static enum status publish(
         status = module->connect(link->source, err);
         link->is_connected = status == OK;
         status = status == OK ? OK : E_UNAVAILABLE; /* nothing was sent yet */
+    }
+    if (status == OK && clock_boot_ms() >= sending->send_until_boot_ms) {
+        status = err_set(err, E_UNAVAILABLE, "waited too long for the broker; nothing was sent");
     }
     if (status == OK) {
         status = module->publish(link->source, &message, sending->timeout_ms, ref, err);

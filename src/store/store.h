@@ -9,7 +9,8 @@
  * Promises:  S1  commit is all or nothing, in the order given, and visible to the next prepare or
  *                read as soon as it returns. abort leaves nothing behind.
  *            S2  flush returns OK only when everything committed before it was called is on stable
- *                storage. Nothing may be answered before that (P2).
+ *                storage; for a commit with a number, settle does. Nothing may be answered before
+ *                that (P2).
  *            S3  a change is applied only if the record's version is the expected one; otherwise
  *                the whole commit is E_STALE, nothing happened, and the stale changes are marked.
  *            S4  an invalid record or body is E_CORRUPT, never absent (P11).
@@ -34,6 +35,16 @@
  *            S13 a settled record is announced to the other handles that listen, after its commit;
  *                an announcement may be lost, repeated or late.
  *
+ * A store with `settle` may return OK from a commit that gave ret_number before it is known whether
+ * the commit happens, so that the next batch is prepared and decided meanwhile. It also promises:
+ *            S14 such a commit was accepted: every version was the expected one, and nobody else
+ *                changes or sees its records until its fate is known. settle returns the fate; OK
+ *                means that it happened and is on stable storage.
+ *            S15 commits of one handle happen in their order. If one does not happen, none that was
+ *                made or prepared after it does: a commit of such a batch is E_UNAVAILABLE. head
+ *                shows the chain as if all accepted commits happen; after the next prepare that
+ *                returns OK, as it is.
+ *
  * What a failure means:
  *   prepare E_UNAVAILABLE, E_LIMIT, E_NOMEM   nothing happened; there is nothing to commit or abort
  *   commit  E_STALE        lost a race with a different process; nothing happened
@@ -57,8 +68,8 @@
  *
  * Ownership: arguments are read during the call only, except that a prepared batch's arenas must
  *            live until its commit. Results live in the given arenas.
- * Threads:   one thread calls everything but flush; one other thread may call flush at the same
- *            time. A reader is used by one thread at a time, beside those two.
+ * Threads:   one thread calls everything but flush and settle; one other thread may call these at
+ *            the same time. A reader is used by one thread at a time, beside those two.
  */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
@@ -188,6 +199,10 @@ struct commit {
     bool *ret_stale;      /* set on E_STALE, one for each change: its record does not have the
                              expected version. NULL: not needed */
     bool inherits;        /* see struct store_inheriting */
+    /* Set on OK to the number to settle, or to 0 if the commit has happened. Give it only if every
+     * changed record but those of sources was wanted by this batch's prepare. NULL: commit returns
+     * when the fate is known. */
+    uint64_t *ret_number;
 };
 
 /* The end of this process's chain, as known here without asking the server. */
@@ -393,6 +408,10 @@ struct store_ops {
     enum status (*commit)(struct store *store, const struct commit *commit, struct err *err);
     void (*abort)(struct store *store);
     enum status (*flush)(struct store *store, struct err *err);
+    /* Waits until it is known whether the commit with this number happened (S14). E_UNAVAILABLE: it
+     * did not. E_UNKNOWN, E_CORRUPT: as in commit. Of the last LIMIT_SETTLED_MAX commits, in any
+     * order, and from the thread of flush too. NULL: commit always knows. */
+    enum status (*settle)(struct store *store, uint64_t number, struct err *err);
 
     /* Like prepare, but only reads: no fences, no locks, no commit or abort. Not while a batch is
      * prepared. A read-only handle returns the time of the last commit it sees. */
