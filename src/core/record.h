@@ -17,9 +17,9 @@
  *       of the principal) and id, and it has a version. operation_id and fence are those of the
  *       seal that it came from. R1 to R6 hold for it too; it has neither holder nor due (R9).
  *   R8  the kind has the status (core/kind.h).
- *   R9  only in_progress has a holder. Pending has a due time; waiting and unknown may have one.
- *       For every other status it is the end of the lease or window, or never. An unknown operation
- *       of the gateway without a due time is due from the moment it became unknown (record_due_ms).
+ *   R9  only in_progress has a holder. Pending has a due time; waiting, unknown, compensating may. For
+ *       every other status it is the end of the lease or window, or never. An unknown operation of
+ *       the gateway without a due time is due from the moment it became unknown (record_due_ms).
  *
  * core/kind.h has the state diagram. Only decide() changes the status; a record past its window
  * counts as absent (decide.h). A source's record is only replaced by a newer version
@@ -83,7 +83,7 @@ enum record_due {
     RECORD_DUE_NEVER,
     RECORD_DUE_LEASE_OVER,        /* in_progress */
     RECORD_DUE_NEXT_ATTEMPT,      /* pending */
-    RECORD_DUE_CONFIRMATION_OVER, /* waiting */
+    RECORD_DUE_CONFIRMATION_OVER, /* waiting; compensating, where its door drives it */
     RECORD_DUE_RECONCILE_AGAIN,   /* unknown */
     RECORD_DUE_WINDOW_OVER,       /* released, and everything settled */
 };
