@@ -181,7 +181,7 @@ class Server:
         self.data_dir, self.store_options = Path(data_dir or self.directory / "data"), store_options
         self.options, self.env = list(options), dict(env or {})
         if config is not None:
-            (self.directory / "once.yaml").write_text(config)
+            (self.directory / "once.yaml").write_text(config + self.secrets_of(config))
             self.options += ["--config", str(self.directory / "once.yaml")]
         self.process, self.lines, self.url, self.port = None, [], None, None
         self.stderr_path = self.directory / "stderr"
@@ -190,6 +190,16 @@ class Server:
         except BaseException:
             self.kill9()
             raise
+
+    def secrets_of(self, config):
+        """Processes that share a store need the same key for the bodies that they keep."""
+        if not stores.SHARED or "secrets:" in config:
+            return ""
+        key = Path(f"{self.data_dir}.key")
+        if not key.exists():
+            key.write_text("00112233445566778899aabbccddeeff" * 2 + "\n")
+            key.chmod(0o600)
+        return f"\nsecrets: {{key_file: {key}}}\n"
 
     # --- Its life ---
 
