@@ -256,6 +256,7 @@ static void on_claimed(struct dispatching *run)
         return;
     }
     run->record = claim->decision.next;
+    run->grant = door_grant_of(claim);
     run->call.now_ms = claim->now_ms;
     run->call.body = claim->first_body;
     if (job->due_ms > 0) {
@@ -422,15 +423,81 @@ static enum status compose(struct dispatching *run, struct err *err)
     return status == OK ? run->plan->kind->compose(call, err) : status;
 }
 
+/* Last before the call. A question has no grant, and asking late does no harm. */
+static enum status check_lease(const struct dispatching *run, struct err *err)
+{
+    const struct dispatch *dispatch = run->job->dispatch;
+    bool covers = run->call.asks || door_grant_covers(dispatch->door, &run->grant, clock_boot_ms(),
+                                        run->call.target->timeouts.total_ms);
+    return covers ? OK : err_set(err, E_UNAVAILABLE, "the server stood still; nothing was sent");
+}
+
+/* A sender may have a queue. The call must still end within the lease, and begin before other
+ * processes may consider this one gone (S12). */
+static int64_t sending_until_ms(const struct dispatching *run)
+{
+    const struct door_grant *grant = &run->grant;
+    int64_t until_ms =
+        grant->lease_expires_ms - grant->now_ms - run->call.target->timeouts.total_ms;
+    return grant->boot_ms + (until_ms < LIMIT_HOLDER_GONE_MS ? until_ms : LIMIT_HOLDER_GONE_MS);
+}
+
+static struct upstream_timeouts timeouts_of(const struct dispatching *run)
+{
+    struct upstream_timeouts timeouts = run->call.target->timeouts;
+    if (!run->call.asks) { /* S12: from then on other processes may consider this one gone */
+        timeouts.send_until_boot_ms = run->grant.boot_ms + LIMIT_HOLDER_GONE_MS;
+    }
+    return timeouts;
+}
+
+/* The sender's result, as an outcall would have it. */
+static void on_sent(struct dispatching *run)
+{
+    const struct dispatch_sending *sending = &run->sending;
+    run->out = (struct outcall){.state = OUTCALL_OVER,
+        .point = sending->point,
+        .verdict = sending->verdict,
+        .status = sending->status,
+        .effect_id = slice_str(sending->ref),
+        .context = run};
+    memcpy(run->out.reason, sending->reason, sizeof run->out.reason);
+    on_called(&run->out);
+}
+
+/* On the sender's thread. */
+static void on_sending_done(struct dispatch_sending *sending)
+{
+    post(CONTAINER_OF(sending, struct dispatching, sending));
+}
+
+static void begin_sending(struct dispatching *run)
+{
+    const struct dispatch_target *target = run->call.target;
+    run->then = on_sent;
+    run->sending = (struct dispatch_sending){.id = run->call.id,
+        .lane = run->call.lane,
+        .type = run->call.type,
+        .payload = run->call.payload,
+        .timeout_ms = target->timeouts.total_ms,
+        .send_until_boot_ms = sending_until_ms(run),
+        .done = on_sending_done};
+    target->sender->send(target->sender, &run->sending);
+}
+
 static void begin(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
     const struct dispatch_target *target = run->call.target;
+    if (target->sender != NULL) {
+        begin_sending(run);
+        return;
+    }
     run->out = (struct outcall){.upstream = upstreams_on(dispatch->upstreams, target->one, 0),
         .head = run->call.head,
         .body = run->call.payload,
         .method = run->call.method,
-        .timeouts = target->timeouts,
+        .timeouts = timeouts_of(run),
         .rules = run->call.rules,
         .keeps = run->call.keeps,
         .request_id = slice_str(run->call.request_id),
@@ -453,7 +520,7 @@ static void call(struct dispatching *run)
     run->call.record = &run->record;
     run->call.arena = &run->arena;
     run->call.mem = &run->mem;
-    if (compose(run, &run->call.fault) != OK) {
+    if (compose(run, &run->call.fault) != OK || check_lease(run, &run->call.fault) != OK) {
         leave_gauge(run, GAUGE_NOTHING);
         settle(run);
         return;
@@ -659,7 +726,8 @@ void run_granted(struct dispatching *run)
     struct dispatch *dispatch = job->dispatch;
     int64_t now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch));
     int64_t wait_ms = 0;
-    run->call.now_ms = run->granted.now_ms;
+    run->grant = run->granted.grant;
+    run->call.now_ms = run->grant.now_ms;
     run->call.body = run->granted.body;
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     job_move(job, JOB_CALLING);

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -12,7 +13,10 @@ import time
 import pytest
 from fences import begin_body
 from once_gateway import DUPLICATES_FREE
-from once_server import BINARY, LONG
+from once_server import BINARY, LONG, until
+from provider import Provider
+from redis_servers import servers
+from shop import Shop, envelope
 from stepping_clock import SteppingClock
 from test_gateway_reconcile import wait_questions
 
@@ -45,10 +49,7 @@ class Shell:
 
 
 def wait_for(path):
-    until = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < until, f"{path.name} never came"
-        time.sleep(0.01)
+    until(path.exists, f"{path.name} never came")
 
 
 @pytest.mark.parametrize("step_s, when",
@@ -158,6 +159,61 @@ def test_what_waited_while_the_machine_slept_past_its_lease_is_not_sent(origin, 
     assert (origin.effects["first"], origin.effects["waiting"]) == (1, 1)
 
 
+@pytest.fixture
+def provider():
+    made = Provider(keeps=False)
+    yield made
+    made.end()
+
+
+def stood_still(server, id):
+    """The attempts that were given back without anything sent."""
+    page = server.request("GET", f"/v1/evidence?operation_id={id}")[2]
+    return [entry for entry in page["entries"] if "stood still" in json.dumps(entry)]
+
+
+def test_an_effect_claimed_before_a_sleep_past_its_lease_is_not_sent(make_server, provider,
+        tmp_path):
+    """By now the claim may be unknown, settled by an operator and claimed by somebody else (P1)."""
+    clock = SteppingClock(tmp_path)
+    server = make_server(env=clock.env, config=f"""
+connectors: {{pay: {{url: "{provider.url}", timeout: {{total: 6s}}}}}}
+effects:
+  pay.capture: {{connector: pay, retry: {{backoff: 10ms}},
+    request: {{path: /charge, headers: {{X-Key: "{{idempotency_key}}"}}}}}}
+""")
+    provider.script("k", "503")
+    provider.retry_after = "2"  # time to hold the next claim
+    effect_id = server.request("POST", "/v1/effects", {"effect_type": "pay.capture",
+        "idempotency_key": "k", "target": {}, "payload": {}})[2]["effect_id"]
+
+    def show():
+        return server.request("GET", f"/v1/effects/{effect_id}")[2]
+
+    until(lambda: len(provider.of("k")) == 1 and show()["status"] == "pending", "not refused")
+    with clock.held() as is_held:
+        until(is_held, "nothing was claimed")
+        clock.sleep(MINUTES_S)
+    until(lambda: show()["status"] == "acknowledged", "not sent again")
+    assert (len(provider.of("k")), show()["attempt"]) == (2, 3)  # the second one was not sent
+    assert provider.effects == {"k": 1} and len(stood_still(server, effect_id)) == 1
+
+
+def test_a_command_granted_before_a_sleep_past_its_lease_is_not_run(make_server, tmp_path):
+    clock, shop = SteppingClock(tmp_path), Shop()
+    server = make_server(env=clock.env, config=shop.config())
+    with contextlib.closing(shop), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with clock.held() as is_held:
+            asked = pool.submit(server.request, "POST", "/v1/commands", envelope("cancel"))
+            until(is_held, "nothing was granted")
+            clock.sleep(MINUTES_S)
+        command_id = asked.result()[2]["command_id"]
+        until(lambda: server.request("GET", f"/v1/commands/{command_id}")[2]["status"] ==
+            "executed", "not run again")
+        assert [headers["Once-Attempt"] for _, headers, _ in shop.seen] == ["2"]
+        assert len(stood_still(server, command_id)) == 1
+
+
 def test_a_sleep_of_the_machine_is_no_quiet_time(origin, make_gateway, tmp_path):
     """An upstream on the same machine slept as well: it still has the request, and says that
     nothing was executed until it goes on with it (P5)."""
@@ -169,9 +225,9 @@ def test_a_sleep_of_the_machine_is_no_quiet_time(origin, make_gateway, tmp_path)
     assert gateway.post("a").status == 504
     wait_questions(origin, "a", 1)
     clock.sleep(MINUTES_S)
-    until = time.monotonic() + 30
+    end = time.monotonic() + 30
     while (answer := gateway.post("a")).status != 200:
-        assert time.monotonic() < until, answer
+        assert time.monotonic() < end, answer
         time.sleep(0.2)
     assert answer.is_replay and origin.effects["a"] == 1
 
@@ -294,3 +350,62 @@ def test_once_run_runs_each_command_once(tmp_path, seed):
         ends = [(call.communicate(timeout=60)[0], call.returncode) for call in calls]
     assert ends == [(f"{key}\n", 0) for key in "abc" for _ in range(3)]
     assert [(tmp_path / key).read_text() for key in "abc"] == ["ran\n"] * 3
+
+
+class Gate:
+    """In front of a port: connections are accepted at once, and passed on when it is opened."""
+
+    def __init__(self, port):
+        self.port, self.open, self.knocked = port, threading.Event(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client = self.listener.accept()[0]
+                self.knocked.set()
+                threading.Thread(target=self.join, args=(client,), daemon=True).start()
+
+    def join(self, client):
+        self.open.wait()
+        server = socket.create_connection(("127.0.0.1", self.port))
+        threading.Thread(target=self.pump, args=(client, server), daemon=True).start()
+        self.pump(server, client)
+
+    def pump(self, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.open.set()
+        self.listener.close()
+
+
+def test_an_effect_that_waited_for_its_broker_past_its_lease_is_not_published(make_server,
+        tmp_path):
+    clock = SteppingClock(tmp_path)
+    with servers.Redis() as redis, contextlib.closing(Gate(redis.port)) as gate:
+        with socket.create_connection(("127.0.0.1", redis.port)) as wire:
+            wire.sendall(b"CONFIG SET requirepass secret\r\n")  # so that connecting takes an answer
+            assert wire.recv(100) == b"+OK\r\n"
+        server = make_server(env=clock.env, config=f"""
+connectors: {{bus: {{protocol: redis, timeout: {{total: 6s}},
+  url: "redis://:secret@127.0.0.1:{gate.listener.getsockname()[1]}/out"}}}}
+effects: {{order.paid: {{connector: bus, retry: {{backoff: 10ms}}}}}}
+""")
+        effect_id = server.request("POST", "/v1/effects", {"effect_type": "order.paid",
+            "idempotency_key": "k", "target": {}, "payload": {}})[2]["effect_id"]
+        assert gate.knocked.wait(60)
+        clock.sleep(MINUTES_S)
+        gate.open.set()
+        until(lambda: server.request("GET", f"/v1/effects/{effect_id}")[2]["status"]
+            == "acknowledged", "not published")
+        shown = server.request("GET", f"/v1/effects/{effect_id}")[2]
+        entries = server.request("GET", f"/v1/evidence?operation_id={effect_id}")[2]["entries"]
+        assert shown["attempt"] > 1 and not shown.get("uncertain"), shown
+        assert [entry["outcome"]["reason"] for entry in entries
+            if entry["type"] == "effect.retried"][:1] == [
+            "waited too long for the broker; nothing was sent"], entries

@@ -20,7 +20,10 @@ struct proxy {
     pthread_mutex_t lock; /* over what follows */
     long request_left;    /* bytes to the server before the cut; -1: no cut */
     long answer_left;     /* likewise from it */
-    bool holds;           /* the next request */
+    long request_next;    /* likewise, from the next cut on */
+    long answer_next;
+    bool blocks; /* from the next cut on */
+    bool holds;  /* the next request */
     bool blocked;
     bool has_cut;
     bool stopping;
@@ -74,7 +77,11 @@ static bool pass(struct proxy *proxy, int from, int to, long *left, bool is_requ
     size_t allowed = (size_t)got;
     if (*left >= 0 && *left < got) {
         allowed = (size_t)*left;
-        *left = -1;
+        proxy->request_left = proxy->request_next;
+        proxy->answer_left = proxy->answer_next;
+        proxy->request_next = proxy->answer_next = -1;
+        proxy->blocked = proxy->blocked || proxy->blocks;
+        proxy->blocks = false;
         proxy->has_cut = true;
         send_all(to, bytes, allowed);
         return false;
@@ -147,6 +154,7 @@ struct proxy *proxy_new(unsigned short port)
     assert_non_null(proxy);
     proxy->server = port;
     proxy->request_left = proxy->answer_left = -1;
+    proxy->request_next = proxy->answer_next = -1;
     proxy->held_server = -1;
     proxy->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(proxy->listener >= 0);
@@ -180,6 +188,7 @@ static void arm(struct proxy *proxy, long request, long answer)
     (void)pthread_mutex_lock(&proxy->lock);
     proxy->request_left = request;
     proxy->answer_left = answer;
+    proxy->request_next = proxy->answer_next = -1;
     proxy->has_cut = false;
     (void)pthread_mutex_unlock(&proxy->lock);
 }
@@ -192,6 +201,29 @@ void proxy_cut_request(struct proxy *proxy, long bytes)
 void proxy_cut_answer(struct proxy *proxy, long bytes)
 {
     arm(proxy, -1, bytes);
+}
+
+void proxy_cut_again(struct proxy *proxy, long request_bytes, long answer_bytes)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->request_next = request_bytes;
+    proxy->answer_next = answer_bytes;
+    (void)pthread_mutex_unlock(&proxy->lock);
+}
+
+void proxy_block_after_cut(struct proxy *proxy)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->blocks = true;
+    (void)pthread_mutex_unlock(&proxy->lock);
+}
+
+bool proxy_is_armed(struct proxy *proxy)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    bool is_armed = proxy->request_left >= 0 || proxy->answer_left >= 0;
+    (void)pthread_mutex_unlock(&proxy->lock);
+    return is_armed;
 }
 
 bool proxy_has_cut(struct proxy *proxy)

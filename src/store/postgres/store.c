@@ -89,7 +89,8 @@ static enum status check_version(struct pg_store *self, struct err *err)
     if (missing) {
         (void)err_set(err, E_UNAVAILABLE, "the database has no store in the schema '%s'",
             self->target.schema);
-        err_hint(err, "run once migrate --store with the same URL");
+        err_hint(err, "run once migrate --store with the same URL; a role without rights to the "
+                      "schema does not see it");
         return E_UNAVAILABLE;
     }
     if (status != OK) {
