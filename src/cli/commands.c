@@ -799,12 +799,15 @@ static const struct example_def check_examples[] = {
 static const char *const retry_text[] = {
     "Sends a dead letter again, or a pending effect now. An effect whose outcome nobody knows is "
     "refused: look at the provider, then settle it with once resolve.",
+    "Of a command: calls the handler of one that was given up again, or retries those of its "
+    "effects that were given up.",
     NAMED_BY_BEGINNING,
     NULL,
 };
 
 static const char *const cancel_text[] = {
     "Settles a pending effect, or a dead letter, as failed. It is not sent.",
+    "Of a command: rejects one that has not started, or was given up. It may be submitted again.",
     NAMED_BY_BEGINNING,
     NULL,
 };
@@ -813,6 +816,9 @@ static const char *const compensate_text[] = {
     "Undoes an acknowledged effect by the effect that its type names in the configuration. It is "
     "made once, however often it is asked for. Refused while nobody knows whether the effect "
     "happened.",
+    "Of a command: undoes all of its acknowledged effects, in reverse order, once each. Refused, "
+    "before anything starts, if one of them cannot be undone or is uncertain. If it got stuck, "
+    "asking again goes on.",
     NAMED_BY_BEGINNING,
     NULL,
 };
@@ -826,9 +832,9 @@ static const struct option_def effect_options[] = {
 };
 
 static const struct exit_def effect_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
-    EXIT(65, "no such effect, or its status does not allow it"), EXIT_NO_SERVER, EXIT_NO_OUTPUT,
-    EXIT(75, "nobody knows whether the effect happened"), EXIT(77, "the token lacks the right"),
-    EXIT_BAD_VARIABLE, {0}};
+    EXIT(65, "no such effect or command, or its status does not allow it"), EXIT_NO_SERVER,
+    EXIT_NO_OUTPUT, EXIT(75, "nobody knows whether the effect happened"),
+    EXIT(77, "the token lacks the right"), EXIT_BAD_VARIABLE, {0}};
 
 static const struct example_def retry_examples[] = {
     {"once retry eff_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"the provider is back\"",
@@ -845,6 +851,8 @@ static const struct example_def cancel_examples[] = {
 static const struct example_def compensate_examples[] = {
     {"once compensate eff_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"returned\"",
         "refund a charge"},
+    {"once compensate cmd_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"returned\"",
+        "undo everything that a command did"},
     {0},
 };
 
@@ -1160,12 +1168,12 @@ const struct command_def commands[] = {
         "deny a command that waits for a confirmation", .operands_min = 1, .operands_max = 1),
     COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID|EFFECT_ID]",
         "settle an unknown operation, or many, or an uncertain effect", .operands_max = 1),
-    COMMAND(retry, effect_options, effect_exits, "EFFECT_ID",
+    COMMAND(retry, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
         "send a dead letter again, or a pending effect now", .operands_min = 1, .operands_max = 1),
-    COMMAND(cancel, effect_options, effect_exits, "EFFECT_ID",
+    COMMAND(cancel, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
         "do not send a pending effect at all", .operands_min = 1, .operands_max = 1),
-    COMMAND(compensate, effect_options, effect_exits, "EFFECT_ID", "undo an acknowledged effect",
-        .operands_min = 1, .operands_max = 1),
+    COMMAND(compensate, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
+        "undo an acknowledged effect, or all of a command's", .operands_min = 1, .operands_max = 1),
     COMMAND(redeliver, delivery_options, delivery_exits, "DELIVERY_ID",
         "deliver a dead letter again", .operands_min = 1, .operands_max = 1),
     COMMAND(skip, delivery_options, delivery_exits, "DELIVERY_ID", "never deliver a delivery",

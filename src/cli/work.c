@@ -385,21 +385,23 @@ static int answer_command(struct cli *cli, const char *verb)
     return code == CLI_OK ? written : code;
 }
 
-/* ---- effects ------------------------------------------------------------------------------- */
+/* ---- effects, and the recovery of commands -------------------------------------------------- */
 
-/* POST /v1/effects/{id}/{verb}, and print the result. */
-static int act(struct cli *cli, const char *typed, const char *verb, const struct buf *body)
+/* POST /v1/effects/{id}/{verb}, or what it is for another kind, and print the result. */
+static int act(struct cli *cli, const struct work_kind *kind, const char *typed, const char *verb,
+    const struct buf *body)
 {
     const char *id = NULL;
     struct remote *remote = NULL;
     struct remote_answer answer;
     char path[PATH_BYTES_MAX];
-    int code = open_named(cli, work_kind_named("effects"), typed, &remote, &id);
+    int code = open_named(cli, kind, typed, &remote, &id);
     if (code != CLI_OK) {
         return code;
     }
     const char *escaped = remote_escape(&cli->arena, id);
-    (void)snprintf(path, sizeof path, "/v1/effects/%s/%s", escaped == NULL ? "" : escaped, verb);
+    (void)snprintf(
+        path, sizeof path, "/v1/%s/%s/%s", kind->name, escaped == NULL ? "" : escaped, verb);
     code = remote_ask(remote, path, buf_view(body), &cli->arena, &answer);
     if (code == CLI_OK && (answer.status >= 300 || !json_is(answer.root, JSON_OBJECT))) {
         code = remote_refused(remote, &answer);
@@ -425,14 +427,17 @@ static int act_with_reason(struct cli *cli, const char *verb)
     struct mem mem = arena_mem(&cli->arena);
     struct buf body;
     struct jsonw json = {.out = &body};
-    if (kind == NULL || strcmp(kind->name, "effects") != 0) {
-        return cli_usage(cli, "%s: '%s' is not the id of an effect", verb, cli->operands[0]);
+    bool is_command = kind != NULL && strcmp(kind->name, "commands") == 0;
+    if (kind == NULL || (!is_command && strcmp(kind->name, "effects") != 0)) {
+        return cli_usage(
+            cli, "%s: '%s' is not the id of an effect or a command", verb, cli->operands[0]);
     }
     buf_init(&body, &mem, BODY_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
+    jsonw_str_some(&json, "action", is_command ? verb : NULL);
     jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
     jsonw_close(&json, '}');
-    return act(cli, cli->operands[0], verb, &body);
+    return act(cli, kind, cli->operands[0], is_command ? "recover" : verb, &body);
 }
 
 int cmd_retry(struct cli *cli)
@@ -471,7 +476,7 @@ int work_resolve(struct cli *cli, const struct work_kind *kind, const char *id)
         jsonw_u64(&json, "attempt", (uint64_t)cli_count(cli, "attempt"));
     }
     jsonw_close(&json, '}');
-    return act(cli, id, "resolve", &body);
+    return act(cli, kind, id, "resolve", &body);
 }
 
 int cmd_confirm(struct cli *cli)

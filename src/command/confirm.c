@@ -329,10 +329,7 @@ static void run(struct api_request *request, bool denies)
         return;
     }
     confirming->denies = denies;
-    confirming->execution.commands = request->state;
-    confirming->execution.request = request;
-    confirming->execution.registry = registry_take(confirming->execution.commands);
-    confirming->execution.call.engine.request.actor = request->caller.actor;
+    execution_init(&confirming->execution, request);
     if (!is_flooded(confirming)) {
         read_record(confirming);
     }

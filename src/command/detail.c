@@ -29,7 +29,10 @@ static void put_count(struct jsonw *json, const char *name, uint64_t count)
     }
 }
 
-static void put_all(const struct detail *detail, bool has_args, bool has_target, struct buf *out)
+/* What is left out of a detail that is too long: each step includes those before it. */
+enum shortened { WHOLE, WITHOUT_ARGS, WITHOUT_TARGET, WITHOUT_MADE, SHORTENED };
+
+static void put_all(const struct detail *detail, enum shortened how, struct buf *out)
 {
     struct jsonw json = {.out = out};
     jsonw_open(&json, NULL, '{');
@@ -37,10 +40,10 @@ static void put_all(const struct detail *detail, bool has_args, bool has_target,
     put_some(&json, "command_id", detail->command_id);
     jsonw_bytes(&json, "actor_id", detail->actor_id);
     put_some(&json, "effective_actor_id", detail->effective_actor_id);
-    if (has_target && detail->target.len > 0) {
+    if (how < WITHOUT_TARGET && detail->target.len > 0) {
         jsonw_raw(&json, "target", detail->target);
     }
-    if (has_args && detail->args.len > 0) {
+    if (how < WITHOUT_ARGS && detail->args.len > 0) {
         jsonw_raw(&json, "args", detail->args);
     }
     if (detail->is_key_given) {
@@ -64,6 +67,9 @@ static void put_all(const struct detail *detail, bool has_args, bool has_target,
     if (detail->waits_for.len > 0) {
         jsonw_raw(&json, "waits_for", detail->waits_for);
     }
+    if (how < WITHOUT_MADE && detail->made.len > 0) {
+        jsonw_raw(&json, "made", detail->made);
+    }
     put_some(&json, "kept_outcome", detail->kept_outcome);
     put_count(&json, "kept_code", (uint64_t)detail->kept_code);
     jsonw_close(&json, '}');
@@ -72,10 +78,10 @@ static void put_all(const struct detail *detail, bool has_args, bool has_target,
 enum status detail_put(const struct detail *detail, struct buf *out)
 {
     size_t from = out->len;
-    for (int tries = 0; tries < 3; tries++) {
+    for (int how = WHOLE; how < SHORTENED; how++) {
         struct buf probe;
         buf_init(&probe, out->mem, PROBE_BYTES_MAX);
-        put_all(detail, tries == 0, tries < 2, &probe);
+        put_all(detail, (enum shortened)how, &probe);
         enum status status = buf_status(&probe);
         bool fits = status == OK && probe.len <= LIMIT_DETAIL_BYTES_MAX;
         if (fits) {
@@ -144,6 +150,7 @@ enum status detail_read(struct slice bytes, struct arena *arena, struct detail *
         .effects = (uint64_t)int_of(root, "effects"),
         .async = (uint64_t)int_of(root, "async"),
         .waits_for = raw_of(bytes, root, "waits_for"),
+        .made = raw_of(bytes, root, "made"),
         .kept_outcome = text_of(root, "kept_outcome"),
         .kept_code = int_of(root, "kept_code")};
     digest_of(root, "token_sha256", &ret_detail->token);

@@ -33,11 +33,14 @@ struct detail {
     uint64_t effects;          /* in all */
     uint64_t async;            /* of them: not waited for */
     struct slice waits_for;    /* JSON: [["payment.capture","<key>"],…]; empty: for none */
+    struct slice made;         /* all of them, in the order of the answer, for as long as the record
+                                  lives: its compensation undoes them (made.h) */
     struct slice kept_outcome; /* sealed, base64url: the handler's answer, until the command ends */
     int64_t kept_code;         /* its status */
 };
 
-/* Append it. If it is too long, the arguments are left out, then the target. E_INVALID: the names
+/* Append it. If it is too long, the arguments are left out, then the target, then the list
+ * of what was made (and the command cannot be compensated as a whole). E_INVALID: the names
  * alone are too long. E_NOMEM. */
 enum status detail_put(const struct detail *detail, struct buf *out) MUST_CHECK;
 /* E_CORRUPT: it is not a command's detail. E_NOMEM. */

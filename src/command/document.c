@@ -77,7 +77,10 @@ static void put_lifecycle(
     }
     if (strcmp(status, "received") != 0 && strcmp(status, "awaiting_confirmation") != 0 &&
         strcmp(status, "started") != 0 && strcmp(status, "confirmed") != 0) {
-        put_step(json, status, record->sealed_ms > 0 ? record->sealed_ms : record->updated_ms);
+        put_step(json, status,
+            record_status_sealed(record->status) && record->status != RECORD_COMPENSATED
+                ? record->sealed_ms
+                : record->updated_ms);
     }
     jsonw_close(json, ']');
 }

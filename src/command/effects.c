@@ -5,6 +5,8 @@
 #include "base/base64.h"
 #include "base/limits.h"
 #include "canon/jcs.h"
+#include "command/compensate.h"
+#include "command/made.h"
 #include "engine/operation_document.h"
 #include "engine/query.h"
 #include "engine/request_builder.h"
@@ -82,9 +84,30 @@ static enum status keep_outcome(const struct commands *commands, const struct re
     return OK;
 }
 
+/* The effects of an answer, as their command remembers them. */
+struct effects_taken {
+    struct jsonw waits; /* those that are waited for */
+    struct made_list made;
+};
+
+static void note_taken(struct effects_taken *taken, struct detail *detail,
+    const struct record_key *key, bool is_required)
+{
+    made_add(&taken->made, key);
+    detail->effects++;
+    detail->required += is_required ? 1 : 0;
+    detail->async += is_required ? 0 : 1;
+    if (is_required) {
+        jsonw_open(&taken->waits, NULL, '[');
+        jsonw_bytes(&taken->waits, NULL, key->scope);
+        jsonw_bytes(&taken->waits, NULL, key->key);
+        jsonw_close(&taken->waits, ']');
+    }
+}
+
 /* Add one effect as a call of the group. */
 static enum status take_one(struct dispatch_call *call, const struct config_command *command,
-    const struct effect_sender *sender, const struct json_value *item, struct jsonw *waits,
+    const struct effect_sender *sender, const struct json_value *item, struct effects_taken *taken,
     struct detail *detail, struct err *err)
 {
     const struct json_value *type = json_find(item, SLICE_LIT("effect_type"));
@@ -105,27 +128,25 @@ static enum status take_one(struct dispatch_call *call, const struct config_comm
         return status;
     }
     made->wait_ms = 0;
-    detail->effects++;
-    if (order.type->required) {
-        detail->required++;
-        jsonw_open(waits, NULL, '[');
-        jsonw_bytes(waits, NULL, made->request.key.scope);
-        jsonw_bytes(waits, NULL, made->request.key.key);
-        jsonw_close(waits, ']');
-    } else {
-        detail->async++;
-    }
+    note_taken(taken, detail, &made->request.key, order.type->required);
     return OK;
 }
 
-static enum status put_detail(struct dispatch_call *call, const struct detail *detail,
-    struct request *request, struct err *err)
+static enum status put_detail(struct dispatch_call *call, const struct config_command *command,
+    const struct detail *detail, struct request *request, struct err *err)
 {
     struct buf out;
+    struct detail put;
     buf_init(&out, call->mem, 2 * LIMIT_DETAIL_BYTES_MAX);
     enum status status = detail_put(detail, &out);
     request->detail = buf_view(&out);
-    return status == OK ? OK : err_set(err, status, "the command waits for too many effects");
+    status = status == OK ? detail_read(request->detail, call->arena, &put) : status;
+    bool is_lost = status == OK && put.made.len == 0 &&
+                   command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE;
+    return status == OK && !is_lost ? OK
+                                    : err_set(err, is_lost ? E_INVALID : status,
+                                          "the handler returned too many effects "
+                                          "for one command");
 }
 
 enum status command_effects_take(struct dispatch_call *call, const struct config_command *command,
@@ -136,7 +157,8 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     const struct json_value *root = NULL;
     struct detail detail;
     struct buf waits_for;
-    struct jsonw waits = {.out = &waits_for};
+    struct buf made;
+    struct effects_taken taken = {.waits = {.out = &waits_for}};
     char id[KIND_ID_TEXT_BYTES];
     struct slice body = first->outcome_body;
     if (json_read(body, call->arena, &root, NULL) == E_NOMEM) {
@@ -159,19 +181,25 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
         .command_id = slice_str(kind_id_put(id, RECORD_COMMAND, &call->record->operation_id)),
         .request_id = slice_str(call->request_id)};
     enum status status = arena_copy(call->arena, sender.command_id, &sender.command_id);
-    buf_init(&waits_for, call->mem, LIMIT_DETAIL_BYTES_MAX);
-    jsonw_open(&waits, NULL, '[');
+    buf_init(&waits_for, call->mem, OUTCOME_BYTES_MAX);
+    buf_init(&made, call->mem, OUTCOME_BYTES_MAX);
+    made_begin(&taken.made, &made);
+    jsonw_open(&taken.waits, NULL, '[');
     for (uint32_t i = 0; status == OK && i < list->count; i++) {
-        status = take_one(call, command, &sender, &list->items[i], &waits, &detail, err);
+        status = take_one(call, command, &sender, &list->items[i], &taken, &detail, err);
     }
-    jsonw_close(&waits, ']');
+    jsonw_close(&taken.waits, ']');
+    detail.made = made_end(&taken.made);
     status = status == OK ? without_effects(root, call->mem, &first->outcome_body) : status;
     if (status != OK) {
         return status;
     }
+    if (buf_status(&waits_for) != OK || buf_status(&made) != OK) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
     if (detail.required == 0) {
         builder_outcome_body(first, first->outcome_body, LIMIT_OUTCOME_BYTES_MAX);
-        return put_detail(call, &detail, &first->request, err);
+        return put_detail(call, command, &detail, &first->request, err);
     }
     detail.waits_for = buf_view(&waits_for);
     detail.kept_code = first->request.outcome.code;
@@ -184,7 +212,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     first->outcome_body = SLICE_EMPTY;
     first->request.delay_ms = COMMAND_LOOK_MS;
     first->request.reason = SLICE_LIT("waiting for its required effects");
-    return status == OK ? put_detail(call, &detail, &first->request, err) : status;
+    return status == OK ? put_detail(call, command, &detail, &first->request, err) : status;
 }
 
 void command_effects_settled(struct dispatch_call *call)
@@ -211,6 +239,7 @@ struct look {
     struct detail detail;
     const struct json_value *waits_for;
     uint32_t next; /* of these */
+    bool is_open;  /* one of them is not settled, or is left to an operator */
     bool has_failed;
 };
 
@@ -228,58 +257,66 @@ static void on_woken(struct engine_call *call)
     look_over((struct look *)call->context);
 }
 
-static enum status open_outcome(struct look *look, struct slice *ret_outcome)
+static enum status open_outcome(const struct commands *commands, const struct record_key *key,
+    struct slice text, struct arena *arena, struct slice *ret_outcome)
 {
-    struct mem mem = arena_mem(&look->arena);
-    const struct record_key *key = &look->record.key;
+    struct mem mem = arena_mem(arena);
     struct vault_name name = {.tenant = key->tenant,
         .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
         .kind = RECORD_COMMAND};
-    struct slice text = look->detail.kept_outcome;
     size_t size = 0;
     struct buf plain;
     struct err err;
-    char *sealed = arena_alloc(&look->arena, BASE64_BYTES_MAX(text.len) + 1);
+    char *sealed = arena_alloc(arena, BASE64_BYTES_MAX(text.len) + 1);
     if (sealed == NULL || !base64_read(text, BASE64_URL, sealed, &size)) {
         return E_CORRUPT;
     }
     buf_init(&plain, &mem, OUTCOME_BYTES_MAX);
-    enum status status =
-        vault_open(look->commands->vault, &name, slice_of(sealed, size), &plain, &err);
+    enum status status = vault_open(commands->vault, &name, slice_of(sealed, size), &plain, &err);
     *ret_outcome = buf_view(&plain);
     return status;
+}
+
+enum status command_effects_end(const struct commands *commands, const struct record *record,
+    const struct detail *detail, bool has_failed, struct engine_call *call)
+{
+    struct mem mem = arena_mem(call->arena);
+    struct slice outcome = SLICE_EMPTY;
+    struct buf out;
+    struct detail next = *detail;
+    struct request *request = &call->request;
+    next.required = 0;
+    next.waits_for = SLICE_EMPTY;
+    next.kept_outcome = SLICE_EMPTY;
+    buf_init(&out, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    enum status status =
+        open_outcome(commands, &record->key, detail->kept_outcome, call->arena, &outcome);
+    status = status == OK ? detail_put(&next, &out) : status;
+    if (status != OK) {
+        return status;
+    }
+    request->kind = REQUEST_WAKE;
+    request->operation_id = record->operation_id;
+    request->version = record->version;
+    request->status = has_failed ? RECORD_FAILED : RECORD_EXECUTED;
+    request->reason = has_failed ? SLICE_LIT("a required effect failed")
+                                 : SLICE_LIT("its required effects are acknowledged");
+    request->detail = buf_view(&out);
+    request->outcome.code = (int32_t)detail->kept_code;
+    request->outcome.meta = OUTCOME_META_JSON;
+    builder_outcome_body(call, outcome, LIMIT_OUTCOME_BYTES_MAX);
+    return OK;
 }
 
 /* All required effects are acknowledged; or one has failed, and the registry says that the command
  * fails with it. */
 static void wake(struct look *look)
 {
-    struct mem mem = arena_mem(&look->arena);
-    struct slice outcome = SLICE_EMPTY;
     struct err err;
-    struct buf detail;
-    struct detail next = look->detail;
-    next.required = 0;
-    next.waits_for = SLICE_EMPTY;
-    next.kept_outcome = SLICE_EMPTY;
-    buf_init(&detail, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
-    if (open_outcome(look, &outcome) != OK || detail_put(&next, &detail) != OK) {
-        look_over(look);
-        return;
-    }
     look->wake = (struct engine_call){.context = look, .arena = &look->arena, .done = on_woken};
-    struct request *request = &look->wake.request;
-    request->kind = REQUEST_WAKE;
-    request->operation_id = look->record.operation_id;
-    request->version = look->record.version;
-    request->status = look->has_failed ? RECORD_FAILED : RECORD_EXECUTED;
-    request->reason = look->has_failed ? SLICE_LIT("a required effect failed")
-                                       : SLICE_LIT("its required effects are acknowledged");
-    request->detail = buf_view(&detail);
-    request->outcome.code = (int32_t)look->detail.kept_code;
-    request->outcome.meta = OUTCOME_META_JSON;
-    builder_outcome_body(&look->wake, outcome, LIMIT_OUTCOME_BYTES_MAX);
-    if (engine_submit(door_engine(look->commands->door), &look->wake, &err) != OK) {
+    if (command_effects_end(
+            look->commands, &look->record, &look->detail, look->has_failed, &look->wake) != OK ||
+        engine_submit(door_engine(look->commands->door), &look->wake, &err) != OK) {
         look_over(look);
     }
 }
@@ -302,11 +339,15 @@ static void on_effect(struct engine_call *call)
     if (has_failed && command->on_effect_failure == CONFIG_EFFECT_FAILURE_FAIL) {
         look->has_failed = true;
         wake(look);
-    } else if (is_acknowledged) {
-        look->next++;
-        ask_next(look);
+    } else if (has_failed && command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE) {
+        struct commands *commands = look->commands;
+        struct op_id id = look->record.operation_id;
+        command_compensate(commands, &id, COMPENSATE_FAILED);
+        look_over(look);
     } else {
-        look_over(look); /* still in progress, or left to an operator: it is checked again later */
+        look->is_open = look->is_open || !is_acknowledged;
+        look->next++;
+        ask_next(look); /* a later one may have failed */
     }
 }
 
@@ -324,6 +365,10 @@ static void submit_query(struct look *look, void (*done)(struct engine_call *cal
 static void ask_next(struct look *look)
 {
     struct err err;
+    if (look->next == look->waits_for->count && look->is_open) {
+        look_over(look); /* still in progress, or left to an operator: it is checked again later */
+        return;
+    }
     if (look->next == look->waits_for->count) {
         wake(look);
         return;
@@ -354,6 +399,12 @@ static void on_command(struct engine_call *call)
                  json_read(look->detail.waits_for, &look->arena, &look->waits_for, NULL) == OK &&
                  json_is(look->waits_for, JSON_ARRAY);
     if (!waits) {
+        struct commands *commands = look->commands;
+        bool is_undone = call->err.status == OK && record != NULL && compensation_is_open(record);
+        struct op_id id = is_undone ? record->operation_id : (struct op_id){{0}};
+        if (is_undone) {
+            command_compensate(commands, &id, COMPENSATE_DRIVE);
+        }
         look_over(look);
         return;
     }

@@ -31,6 +31,11 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
 /* The group is durable: its effects may be sent. */
 void command_effects_settled(struct dispatch_call *call);
 
+/* Compose the end of a command that waits for its effects, in the call's arena. It names the
+ * version of the record. E_CORRUPT, E_NOMEM, E_INVALID. */
+enum status command_effects_end(const struct commands *commands, const struct record *record,
+    const struct detail *detail, bool has_failed, struct engine_call *call) MUST_CHECK;
+
 /* Check whether the effects that a command waits for are settled, and end the command if so. False:
  * not possible now. Any thread. */
 bool command_effects_look(struct commands *commands, const struct op_id *id);

@@ -65,8 +65,8 @@ static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
     (void)now_ms;
     (void)arena;
     (void)ret_detail;
-    if (number == registry->config->command_count) {
-        return DISPATCH_HOLD;
+    if (number == registry->config->command_count || record_sealed(record)) {
+        return DISPATCH_HOLD; /* sealed: what is unknown is its compensation */
     }
     switch (registry->config->commands[number].on_unknown) {
     case CONFIG_UNKNOWN_TAKEOVER: return DISPATCH_AGAIN;

@@ -81,8 +81,12 @@ struct execution {
     void (*decided)(struct execution *execution);
 };
 
+/* The execution is zeroed memory in the exchange's arena. */
+void execution_init(struct execution *execution, struct api_request *request);
 /* In the exchange's arena. NULL: out of memory; the request has been answered. */
 struct execution *execution_new(struct api_request *request) MUST_CHECK;
+/* Call decided on the exchange's loop when somebody has woken the exchange. */
+void execution_wait(struct execution *execution, void (*decided)(struct execution *execution));
 /* Submit the call to the engine; decided is called on the exchange's loop. */
 void execution_submit(struct execution *execution, void (*decided)(struct execution *execution));
 /* Call the handler of the record that the engine just granted, with body, and answer. */

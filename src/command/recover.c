@@ -2,17 +2,20 @@
  * An operator's decisions about a blocked command: POST /v1/commands/{command_id}/recover
  * {"action": "retry" | "cancel" | "compensate", "reason"} and …/resolve {"status": "executed" |
  * "failed" | "not_executed", "outcome", "reason"}. Each is one decision, itself idempotent and in
- * the evidence.
+ * the evidence. recovery.h has the table of what is allowed when.
  *
  *   retry       for a command that was given up: the handler certainly did nothing. An unknown
- *               command must be resolved first (409 outcome_unknown).
+ *               command must be resolved first (409 outcome_unknown). For a command that waits for
+ *               its effects: those that were given up.
  *   cancel      for a command that has not started
- *   compensate  is refused: a command is undone effect by effect
+ *   compensate  for a command that ended, or that waits for effects that will not come: its
+ *               acknowledged effects are undone (compensate.h)
  *   resolve     for an unknown command; not_executed: the handler is called again
  */
 #include "api/body.h"
 #include "base/macros.h"
-#include "command/impl.h"
+#include "command/compensate.h"
+#include "command/recovery.h"
 #include "engine/operation_document.h"
 #include "engine/request_builder.h"
 
@@ -21,6 +24,87 @@ struct asked {
     struct slice reason;
     uint64_t attempt; /* 0: any */
 };
+
+/* An action on the effects of a command. */
+struct recovering {
+    struct execution execution; /* first */
+    struct effects_recovery recovery;
+};
+
+static const char *const actions[RECOVERIES] = {
+    [RECOVERY_RETRY] = "retry", [RECOVERY_CANCEL] = "cancel", [RECOVERY_COMPENSATE] = "compensate"};
+
+static void refuse_missing(struct execution *execution)
+{
+    execution_refuse(execution, &(struct problem){.status = 404,
+                                    .code = "command_not_found",
+                                    .detail = SLICE_LIT("there is no such command"),
+                                    .effect = PROBLEM_EFFECT_NO,
+                                    .retry = PROBLEM_RETRY_NO});
+}
+
+static void refuse_state(struct execution *execution, const char *code, struct slice why)
+{
+    bool is_unknown = slice_is(slice_str(code), "outcome_unknown");
+    execution_refuse(
+        execution, &(struct problem){.status = 409,
+                       .code = code,
+                       .detail = why,
+                       .effect = is_unknown ? PROBLEM_EFFECT_UNKNOWN : PROBLEM_EFFECT_NO,
+                       .retry = PROBLEM_RETRY_NO});
+}
+
+/* ---- the command's effects ----------------------------------------------------------------- */
+
+static void on_recovered(struct execution *execution)
+{
+    struct recovering *self = (struct recovering *)(void *)execution;
+    const struct effects_recovery *recovery = &self->recovery;
+    switch (recovery->end) {
+    case EFFECTS_RECOVERED:
+        execution->record = recovery->record;
+        execution->is_lost = true; /* the outcome is not shown here */
+        execution_answer(execution, 200);
+        return;
+    case EFFECTS_NOT_FOUND: refuse_missing(execution); return;
+    case EFFECTS_REFUSED:
+        refuse_state(execution, recovery->code, slice_str(recovery->err.text));
+        return;
+    case EFFECTS_ERROR: break;
+    }
+    execution_fail(execution, &recovery->err);
+}
+
+static void on_effects(void *context, const struct effects_recovery *recovery)
+{
+    struct recovering *self = context;
+    self->recovery = *recovery;
+    http_wake(self->execution.request->exchange);
+}
+
+static void recover_effects(struct recovering *self, enum recovery action)
+{
+    struct execution *execution = &self->execution;
+    const struct request *made = &execution->call.engine.request;
+    struct effects_recover asked = {.id = made->operation_id,
+        .tenant = execution->request->caller.tenant,
+        .actor = execution->request->caller.actor,
+        .reason = made->reason,
+        .retries = action == RECOVERY_RETRY,
+        .arena = execution->request->exchange->arena,
+        .done = on_effects,
+        .context = self};
+    execution_wait(execution, on_recovered);
+    enum status status = command_effects_recover(execution->commands, &asked);
+    if (status == E_UNAVAILABLE) {
+        execution_fail(execution,
+            &(struct err){.status = status, .text = "the server was started without commands"});
+    } else if (status != OK) {
+        execution_fail(execution, &(struct err){.status = status, .text = "out of memory"});
+    }
+}
+
+/* ---- the command itself -------------------------------------------------------------------- */
 
 static void on_decided(struct execution *execution)
 {
@@ -31,11 +115,7 @@ static void on_decided(struct execution *execution)
         return;
     }
     if (kind == DECISION_NOT_FOUND) {
-        execution_refuse(execution, &(struct problem){.status = 404,
-                                        .code = "command_not_found",
-                                        .detail = SLICE_LIT("there is no such command"),
-                                        .effect = PROBLEM_EFFECT_NO,
-                                        .retry = PROBLEM_RETRY_NO});
+        refuse_missing(execution);
         return;
     }
     execution->record = engine->decision.next;
@@ -48,6 +128,11 @@ static void on_decided(struct execution *execution)
         execution_answer(execution, 200);
         return;
     }
+    if (engine->request.kind == REQUEST_TAKE_UP &&
+        recovery_allows(RECOVERY_RETRY, &execution->record) == RECOVERY_EFFECTS) {
+        recover_effects((struct recovering *)(void *)execution, RECOVERY_RETRY);
+        return;
+    }
     bool is_unknown = execution->record.status == RECORD_UNKNOWN;
     char detail[128];
     struct detail read;
@@ -55,17 +140,13 @@ static void on_decided(struct execution *execution)
         detail_read(execution->record.detail, execution->request->exchange->arena, &read) == OK;
     (void)snprintf(detail, sizeof detail, "the command is %s, which does not allow this",
         known ? document_status(&execution->record, &read) : "not readable");
-    execution_refuse(execution,
-        &(struct problem){.status = 409,
-            .code = is_unknown                        ? "outcome_unknown"
-                    : kind == DECISION_ALREADY_SEALED ? "already_sealed"
-                    : kind == DECISION_STILL_RUNNING  ? "still_running"
-                                                      : "wrong_status",
-            .detail = is_unknown
-                          ? SLICE_LIT("nobody knows whether the handler did it: resolve it first")
-                          : slice_str(detail),
-            .effect = is_unknown ? PROBLEM_EFFECT_UNKNOWN : PROBLEM_EFFECT_NO,
-            .retry = PROBLEM_RETRY_NO});
+    refuse_state(execution,
+        is_unknown                        ? "outcome_unknown"
+        : kind == DECISION_ALREADY_SEALED ? "already_sealed"
+        : kind == DECISION_STILL_RUNNING  ? "still_running"
+                                          : "wrong_status",
+        is_unknown ? SLICE_LIT("nobody knows whether the handler did it: resolve it first")
+                   : slice_str(detail));
 }
 
 static void refuse_member(struct execution *execution, struct member_fault *fault)
@@ -87,11 +168,7 @@ static bool take_id(struct execution *execution)
         kind == RECORD_COMMAND) {
         return true;
     }
-    execution_refuse(execution, &(struct problem){.status = 404,
-                                    .code = "command_not_found",
-                                    .detail = SLICE_LIT("there is no such command"),
-                                    .effect = PROBLEM_EFFECT_NO,
-                                    .retry = PROBLEM_RETRY_NO});
+    refuse_missing(execution);
     return false;
 }
 
@@ -111,7 +188,7 @@ void command_recover(struct api_request *request)
 {
     static const struct member members[] = {
         {SLICE_INIT("action"), MEMBER_TEXT, true, offsetof(struct asked, action)},
-        {SLICE_INIT("reason"), MEMBER_TEXT, true, offsetof(struct asked, reason)},
+        {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct asked, reason)},
     };
     static const struct member_table table = {
         .prefix = "", .members = members, .count = COUNT(members), .is_open = true};
@@ -122,8 +199,14 @@ void command_recover(struct api_request *request)
     if (!api_body_json(request, &body)) {
         return;
     }
-    struct execution *execution = execution_new(request);
-    if (execution == NULL || !take_id(execution)) {
+    struct recovering *self = arena_zalloc(request->exchange->arena, sizeof *self);
+    if (self == NULL) {
+        api_fail_memory(request);
+        return;
+    }
+    struct execution *execution = &self->execution;
+    execution_init(execution, request);
+    if (!take_id(execution)) {
         return;
     }
     struct request *made = &execution->call.engine.request;
@@ -131,24 +214,22 @@ void command_recover(struct api_request *request)
         json_is(body, JSON_OBJECT)
             ? members_read(&table, body, &asked, values, &fault)
             : member_refuse(&fault, "invalid_body", "the body is not a JSON object");
-    made->reason = asked.reason;
-    if (status == OK && slice_is(asked.action, "retry")) {
-        made->kind = REQUEST_TAKE_UP;
-    } else if (status == OK && slice_is(asked.action, "cancel")) {
-        made->kind = REQUEST_CANCEL;
-    } else if (status == OK && slice_is(asked.action, "compensate")) {
-        /* A command's results are its effects: each is undone and settled by itself. */
-        execution_refuse(
-            execution, &(struct problem){.status = 409,
-                           .code = "wrong_status",
-                           .detail = SLICE_LIT("a command is compensated effect by effect: POST "
-                                               "/v1/effects/{effect_id}/compensate"),
-                           .effect = PROBLEM_EFFECT_NO,
-                           .retry = PROBLEM_RETRY_NO});
-        return;
-    } else if (status == OK) {
+    int action = 0;
+    while (action < RECOVERIES && !slice_is(asked.action, actions[action])) {
+        action++;
+    }
+    if (status == OK && action == RECOVERIES) {
         status = member_refuse(
             &fault, NULL, "member 'action' must be \"retry\", \"cancel\" or \"compensate\"");
+    }
+    made->reason = asked.reason;
+    made->kind = action == RECOVERY_CANCEL ? REQUEST_CANCEL : REQUEST_TAKE_UP;
+    if (status == OK && action == RECOVERY_COMPENSATE) {
+        status = builder_check(&execution->call.engine, &fault.err); /* the reason, above all */
+        if (status == OK) {
+            recover_effects(self, RECOVERY_COMPENSATE);
+            return;
+        }
     }
     submit(execution, status, &fault);
 }

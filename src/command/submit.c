@@ -27,6 +27,14 @@
 
 /* ---- the life of an execution -------------------------------------------------------------- */
 
+void execution_init(struct execution *execution, struct api_request *request)
+{
+    execution->commands = request->state;
+    execution->request = request;
+    execution->registry = registry_take(execution->commands);
+    execution->call.engine.request.actor = request->caller.actor;
+}
+
 struct execution *execution_new(struct api_request *request)
 {
     struct execution *execution = arena_zalloc(request->exchange->arena, sizeof *execution);
@@ -34,10 +42,7 @@ struct execution *execution_new(struct api_request *request)
         api_fail_memory(request);
         return NULL;
     }
-    execution->commands = request->state;
-    execution->request = request;
-    execution->registry = registry_take(execution->commands);
-    execution->call.engine.request.actor = request->caller.actor;
+    execution_init(execution, request);
     return execution;
 }
 
@@ -59,12 +64,18 @@ static void on_refused(struct door_call *call)
     execution->decided(execution);
 }
 
-void execution_submit(struct execution *execution, void (*decided)(struct execution *execution))
+void execution_wait(struct execution *execution, void (*decided)(struct execution *execution))
 {
     struct http_exchange *exchange = execution->request->exchange;
     execution->decided = decided;
     exchange->state = execution;
     exchange->resume = resume;
+}
+
+void execution_submit(struct execution *execution, void (*decided)(struct execution *execution))
+{
+    struct http_exchange *exchange = execution->request->exchange;
+    execution_wait(execution, decided);
     execution->call.refused = on_refused;
     execution->call.engine.done = on_engine;
     execution->call.engine.context = exchange;

@@ -294,22 +294,34 @@ enum status commands_read(struct config_reader *reader, const struct yaml_node *
 
 enum { CONFIG_NAMED_BYTES_MAX = 640 }; /* two names, and the words around them */
 
-/* Refuse types that are not declared, and anything that this version cannot do. */
+/* Refuse types that are not declared, and a compensation that could not undo all of them. */
 static void check_effects(
     struct config *config, struct config_faults *faults, const struct config_command *command)
 {
     struct config_place place = {.line = command->line, .column = 3};
+    bool undoes = command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE;
+    char text[CONFIG_NAMED_BYTES_MAX];
+    if (undoes && command->effect_count == 0) {
+        (void)snprintf(text, sizeof text,
+            "'%s' has on_effect_failure: compensate and no effects: nothing could be undone",
+            command->name);
+        config_fault_at(config, faults, &place, "effects: [payment.capture]", text);
+    }
     for (size_t i = 0; i < command->effect_count; i++) {
-        if (config_effect_find(&config->effects, slice_str(command->effects[i])) == NULL) {
-            char text[CONFIG_NAMED_BYTES_MAX];
+        const struct config_effect *type =
+            config_effect_find(&config->effects, slice_str(command->effects[i]));
+        if (type == NULL) {
             (void)snprintf(text, sizeof text, "'%s' names a type of effect that is not there: '%s'",
                 command->name, command->effects[i]);
             config_fault_at(config, faults, &place, "declare it under effects:", text);
+        } else if (undoes && type->compensate_name == NULL) {
+            (void)snprintf(text, sizeof text,
+                "'%s' has on_effect_failure: compensate, and its effect '%s' declares no "
+                "compensation",
+                command->name, command->effects[i]);
+            config_fault_at(
+                config, faults, &place, "compensate: {effect: …, payload: …} of that effect", text);
         }
-    }
-    if (command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE) {
-        config_fault_at(config, faults, &place, "on_effect_failure: fail or block",
-            "on_effect_failure: compensate is not supported by this version");
     }
 }
 

@@ -754,10 +754,17 @@ static void wake(struct decision *decision, const struct record *found,
 static void cancel(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
+    bool has_effects =
+        found->kind == RECORD_COMMAND && found->status == RECORD_WAITING && found->fence != 0;
+    bool has_changed = request->version != 0 && request->version != found->version;
     switch (found->status) {
     case RECORD_PENDING:
     case RECORD_WAITING:
     case RECORD_DEAD:
+        if (has_effects || has_changed) {
+            leave(decision, DECISION_WRONG_STATUS, has_effects ? "X5" : "X6", found); /* P5 */
+            return;
+        }
         settle(keep(decision, found), RECORD_REJECTED, request, moment);
         put(decision, DECISION_DONE, "X2", moment);
         return;
@@ -795,6 +802,7 @@ static void compensate(struct decision *decision, const struct record *found,
         struct record *next = keep(decision, found);
         become(next, RECORD_COMPENSATING);
         ASSERT(record_sealed(next)); /* P3: the outcome stays */
+        next->due_ms = due_if_asked(request, moment);
         next->reason = request->reason;
         put(decision, DECISION_DONE, "K2", moment);
     }

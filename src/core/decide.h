@@ -98,12 +98,13 @@
  *               or failed is asked for: wrong_status (P6). W6 the request names the version that it
  *               was made for, and the record has changed since: wrong_status; after W4.
  *   cancel      X1 as H1. X2 pending, waiting, dead: rejected. X3 rejected: done again. X4 else:
- *               wrong_status.
+ *               wrong_status. X5 a command that waits for its effects: wrong_status, because it ran
+ *               and "rejected" would let it run again (P5). X6 as W6. Both before X2.
  *   take_up     U1 as H1. U2 dead, pending: pending with a new due. U3 else: wrong_status.
  *   postpone    Q1 as H1. Q2 as N6. Q3 unknown: a new due, and the time of the last
  *               change stays: it says since when nobody knows. Q4 else: wrong_status.
- *   compensate  K1 as H1. K2 executed, failed: compensating. K3 compensating, compensated: done
- *               again. K4 else: wrong_status.
+ *   compensate  K1 as H1. K2 executed, failed: compensating, with a due if one is asked for. K3
+ *               compensating, compensated: done again. K4 else: wrong_status.
  *   compensation_settle   K1. K5 compensating, or unknown whether it was compensated: compensated.
  *               K6 compensating: unknown. K7 it is so already: done again. K8 else: wrong_status.
  *
@@ -154,7 +155,7 @@ struct decision {
     enum decision_kind kind;
     enum decision_change change;
     bool repeated;      /* a repeated call of the holder: the same answer, nothing changes */
-    const char *rule;   /* "B1" … "X4", for `once why` */
+    const char *rule;   /* "B1" … "X6", for `once why` */
     struct record next; /* the record after the decision; all zero if there is none. Slices are
                            shared with the arguments */
 };

@@ -246,12 +246,12 @@ enum record_due record_due(const struct record *record)
     case RECORD_IN_PROGRESS: return RECORD_DUE_LEASE_OVER;
     case RECORD_PENDING: return RECORD_DUE_NEXT_ATTEMPT;
     case RECORD_WAITING:
+    case RECORD_COMPENSATING:
         return record->due_ms == 0 ? RECORD_DUE_NEVER : RECORD_DUE_CONFIRMATION_OVER;
     case RECORD_UNKNOWN:
         return record->due_ms == 0 && !may_be_asked(record) ? RECORD_DUE_NEVER
                                                             : RECORD_DUE_RECONCILE_AGAIN;
-    case RECORD_DEAD:
-    case RECORD_COMPENSATING: return RECORD_DUE_NEVER;
+    case RECORD_DEAD: return RECORD_DUE_NEVER;
     case RECORD_RELEASED:
     case RECORD_EXECUTED:
     case RECORD_FAILED:
@@ -330,7 +330,8 @@ static const char *life_fault(const struct record *record)
 static const char *due_fault(const struct record *record)
 {
     enum record_status status = record->status;
-    bool may = status == RECORD_PENDING || status == RECORD_WAITING || status == RECORD_UNKNOWN;
+    bool may = status == RECORD_PENDING || status == RECORD_WAITING || status == RECORD_UNKNOWN ||
+               status == RECORD_COMPENSATING;
     if (record->due_ms < 0 || (record->due_ms != 0 && !may) ||
         (record->due_ms == 0 && status == RECORD_PENDING)) {
         return "the due time is not one that the status has";

@@ -17,9 +17,10 @@
  *       of the principal) and id, and it has a version. operation_id and fence are those of the
  *       seal that it came from. R1 to R6 hold for it too; it has neither holder nor due (R9).
  *   R8  the kind has the status (core/kind.h).
- *   R9  only in_progress has a holder. Pending has a due time; waiting and unknown may have one.
- *       For every other status it is the end of the lease or window, or never. An unknown operation
- *       of the gateway without a due time is due from the moment it became unknown (record_due_ms).
+ *   R9  only in_progress has a holder. Pending has a due time; waiting, unknown and compensating
+ *       may have one. For every other status it is the end of the lease or window, or never. An
+ *       unknown operation of the gateway without a due time is due from the moment it became
+ *       unknown (record_due_ms).
  *   R10 a settled record of work that Once performs itself has no request body: the body was kept
  *       to be sent, and is erased with the change that settles the record (DESIGN section 4). That
  *       of an operation stays, because it explains conflicts. Records of earlier releases may have
@@ -87,7 +88,7 @@ enum record_due {
     RECORD_DUE_NEVER,
     RECORD_DUE_LEASE_OVER,        /* in_progress */
     RECORD_DUE_NEXT_ATTEMPT,      /* pending */
-    RECORD_DUE_CONFIRMATION_OVER, /* waiting */
+    RECORD_DUE_CONFIRMATION_OVER, /* waiting; compensating, where its door drives it */
     RECORD_DUE_RECONCILE_AGAIN,   /* unknown */
     RECORD_DUE_WINDOW_OVER,       /* released, and everything settled */
 };

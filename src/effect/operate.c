@@ -186,12 +186,7 @@ static enum status put_detail(struct effect_action *self, struct engine_call *ca
 {
     struct buf out;
     buf_init(&out, &self->query.request->mem, DETAIL_ROOM);
-    enum status status = effect_detail_encode(&self->detail, &out, err);
-    if (status == E_LIMIT && self->detail.redacted.len > 0) {
-        self->detail.redacted = SLICE_EMPTY;
-        buf_clear(&out);
-        status = effect_detail_encode(&self->detail, &out, err);
-    }
+    enum status status = effect_detail_fit(&self->detail, &out, err);
     call->request.detail = buf_view(&out);
     return status == E_LIMIT ? E_INVALID : status;
 }
@@ -261,25 +256,13 @@ static enum status compose_compensate(struct effect_action *self, struct err *er
     struct api_request *request = self->query.request;
     struct config *config = effects_config(request->state);
     struct effect_sender sender = effects_sender(request->state, request, config);
-    const struct config_effect *type =
-        config_effect_find(&config->effects, self->record->key.scope);
-    struct slice name = SLICE_EMPTY;
     struct engine_call *call = own_call(self);
-    enum status status = OK;
-    if (type != NULL && type->compensate != NULL) {
-        status = arena_copy(request->exchange->arena, slice_str(type->compensate->name), &name);
-        self->detail.compensation = name;
-    }
     struct engine_call *undo = call_new(self);
-    struct engine_call made = {.arena = NULL};
-    status = status == OK ? effect_undo_make(&sender, self->record, &self->detail, &made, err)
-                          : err_set(err, E_NOMEM, "out of memory");
-    undo->request = made.request;
-    undo->request_body = made.request_body;
+    enum status status = effect_undo_calls(&sender, self->record, &self->detail, call, undo, err);
     undo->request.actor = request->caller.actor;
     config_free(config);
     self->offers = true;
-    return status == OK ? put_detail(self, call, err) : status;
+    return status;
 }
 
 static const struct action retry = {REQUEST_TAKE_UP, compose_plain};

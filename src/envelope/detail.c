@@ -140,6 +140,17 @@ enum status effect_detail_encode(
     return status == OK ? OK : err_set(err, status, "out of memory for an effect");
 }
 
+enum status effect_detail_fit(struct effect_detail *detail, struct buf *out, struct err *err)
+{
+    enum status status = effect_detail_encode(detail, out, err);
+    if (status == E_LIMIT && detail->redacted.len > 0) {
+        detail->redacted = SLICE_EMPTY;
+        buf_clear(out);
+        status = effect_detail_encode(detail, out, err);
+    }
+    return status;
+}
+
 /* ---- in --------------------------------------------------------------------------------- */
 
 struct decoding {

@@ -73,6 +73,10 @@ struct effect_detail {
 /* E_LIMIT: longer than LIMIT_DETAIL_BYTES_MAX. E_NOMEM. */
 enum status effect_detail_encode(
     const struct effect_detail *detail, struct buf *out, struct err *err) MUST_CHECK;
+/* The same, into an empty buffer; if it is too long, the redacted payload is left out: the rest
+ * counts more. */
+enum status effect_detail_fit(
+    struct effect_detail *detail, struct buf *out, struct err *err) MUST_CHECK;
 /* Empty bytes decode to a zeroed detail. E_CORRUPT, E_NOMEM. */
 enum status effect_detail_decode(struct slice bytes, struct arena *arena,
     struct effect_detail *ret_detail, struct err *err) MUST_CHECK;

@@ -395,12 +395,7 @@ static enum status put_detail(const struct effect_sender *sender, struct effect_
     struct buf out;
     struct mem mem = arena_mem(sender->arena);
     buf_init(&out, &mem, 4 * LIMIT_DETAIL_BYTES_MAX);
-    enum status status = effect_detail_encode(detail, &out, &fault->err);
-    if (status == E_LIMIT && detail->redacted.len > 0) {
-        detail->redacted = SLICE_EMPTY;
-        buf_clear(&out);
-        status = effect_detail_encode(detail, &out, &fault->err);
-    }
+    enum status status = effect_detail_fit(detail, &out, &fault->err);
     call->request.detail = buf_view(&out);
     return status == E_LIMIT ? E_INVALID : status;
 }
@@ -623,8 +618,35 @@ enum status effect_undo_make(const struct effect_sender *sender, const struct re
     status = status == OK ? take_type(&inner, &envelope, &fault) : status;
     status = status == OK ? check_members(&inner, &envelope, &fault) : status;
     status = status == OK ? make_call(&inner, &envelope, call, &order, &made, &fault) : status;
+    call->request.policy.retry_failed = true;
+    call->request.policy.retry_rejected = true;
     if (status != OK) {
         *err = fault.err;
     }
+    return status;
+}
+
+enum status effect_undo_calls(const struct effect_sender *sender, const struct record *record,
+    struct effect_detail *detail, struct engine_call *own, struct engine_call *undo,
+    struct err *err)
+{
+    const struct config_effect *type = config_effect_find(sender->types, record->key.scope);
+    struct engine_call made = {.arena = NULL};
+    struct member_fault fault = {.code = NULL};
+    enum status status = effect_undo_make(sender, record, detail, &made, err);
+    if (status == OK) {
+        status =
+            arena_copy(sender->arena, slice_str(type->compensate->name), &detail->compensation);
+    }
+    if (status != OK) {
+        return status;
+    }
+    undo->request = made.request;
+    undo->request_body = made.request_body;
+    own->request.kind = REQUEST_COMPENSATE;
+    own->request.operation_id = record->operation_id;
+    own->request.key = record->key;
+    status = put_detail(sender, detail, own, &fault);
+    *err = status == OK ? *err : fault.err;
     return status;
 }

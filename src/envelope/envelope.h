@@ -49,10 +49,18 @@ enum status effect_envelope_read(const struct effect_sender *sender,
  * that is not an envelope at all, else 422. */
 unsigned effect_fault_status(const struct member_fault *fault);
 
-/* Make the effect that undoes one, as an enqueue under its own key. E_INVALID: its type has no
+/* Make the effect that undoes one, as an enqueue under its own key. If that one has
+ * failed or was cancelled, it starts over: nothing was undone. E_INVALID: its type has no
  * compensation, or a value that it needs is absent. E_NOMEM, E_CORRUPT, E_UNAVAILABLE. */
 enum status effect_undo_make(const struct effect_sender *sender, const struct record *record,
     const struct effect_detail *detail, struct engine_call *call, struct err *err) MUST_CHECK;
+
+/* The same, with the call that makes the original "compensating": both calls belong to one
+ * dependent group. Their arena, actor, reason, context and done are the caller's. The detail is the
+ * original's and gets the name of its compensation. */
+enum status effect_undo_calls(const struct effect_sender *sender, const struct record *record,
+    struct effect_detail *detail, struct engine_call *own, struct engine_call *undo,
+    struct err *err) MUST_CHECK;
 
 /* Append the payload as JSON, without the values that its type redacts. E_NOMEM, E_LIMIT. */
 enum status effect_redact(const struct config_effect *type, const struct json_value *payload,

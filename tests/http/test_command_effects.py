@@ -1,4 +1,5 @@
 """The effects of a command: in the outbox with its outcome, and waited for (CCO-10)."""
+import datetime
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -129,6 +130,16 @@ def test_a_required_effect_that_fails_fails_its_command(make_server, provider):
     document = pay(server, capture())[2]
     until(lambda: get(server, document)["status"] == "failed", "it never failed")
     assert get(server, document)["reason"] == "a required effect failed"
+
+
+def test_a_failure_counts_while_an_earlier_effect_is_not_sent_yet(make_server, provider):
+    provider.charge_status = 402
+    provider.gate.set()
+    server = make_server(config=config(provider))
+    tomorrow = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=1)
+    later = dict(capture(0), not_before=tomorrow.strftime("%Y-%m-%dT%H:%M:%S.000Z"))
+    document = pay(server, later, capture(1))[2]
+    until(lambda: get(server, document)["status"] == "failed", "it never failed")
 
 
 def test_a_blocked_command_waits_for_a_person(make_server, provider):

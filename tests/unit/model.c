@@ -39,7 +39,8 @@
 #define UNDOABLE       FACT(31)
 #define LOST           FACT(32) /* nothing, another operation, or window over */
 
-#define GRANTED FACT(33) /* at least once */
+#define GRANTED     FACT(33) /* at least once */
+#define HAS_EFFECTS FACT(34) /* a command whose handler has run */
 
 #define OF(kind) (1u << REQUEST_##kind)
 #define HOLDER                                                                                     \
@@ -194,6 +195,7 @@ static const struct row rows[] = {
     {"W2", OF(WAKE), WAITING, 0, DECISION_DONE, DO_SEAL, false},
     {"W4", OF(WAKE), 0, 0, DECISION_WRONG_STATUS, DO_NOTHING, false},
 
+    {"X5", OF(CANCEL), WAITING | HAS_EFFECTS, 0, DECISION_WRONG_STATUS, DO_NOTHING, false},
     {"X3", OF(CANCEL), REJECTED, 0, DECISION_DONE, DO_NOTHING, true},
     {"X2", OF(CANCEL), PENDING, 0, DECISION_DONE, DO_REJECT, false},
     {"X2", OF(CANCEL), WAITING, 0, DECISION_DONE, DO_REJECT, false},
@@ -224,8 +226,8 @@ static const struct row rows[] = {
 const char *const model_rules[] = {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10",
     "B11", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "C1", "C2", "C3", "C4", "C5", "H1", "H2", "H3",
     "H4", "H5", "H6", "T1", "T2", "T3", "T4", "T5", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8",
-    "J1", "J2", "J3", "J4", "J5", "W1", "W2", "W3", "W4", "W5", "X1", "X2", "X3", "X4", "U1", "U2",
-    "U3", "Q1", "Q2", "Q3", "Q4", "K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "A1", NULL};
+    "J1", "J2", "J3", "J4", "J5", "W1", "W2", "W3", "W4", "W5", "X1", "X2", "X3", "X4", "X5", "U1",
+    "U2", "U3", "Q1", "Q2", "Q3", "Q4", "K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "A1", NULL};
 
 /* Where a field's new value comes from. */
 enum from {
@@ -288,7 +290,7 @@ static const struct deed deeds[] = {
     [DO_WAIT] = {CHANGE_PUT, RECORD_WAITING, .reason = ASKED, .due = IF_ASKED},
     [DO_BURY] = {CHANGE_PUT, RECORD_DEAD, .reason = ASKED},
     [DO_PUT_OFF] = {CHANGE_PUT, RECORD_UNKNOWN, .due = IF_ASKED, .keeps_time = true},
-    [DO_UNDO] = {CHANGE_PUT, RECORD_COMPENSATING, .reason = ASKED},
+    [DO_UNDO] = {CHANGE_PUT, RECORD_COMPENSATING, .reason = ASKED, .due = IF_ASKED},
     [DO_UNDONE] = {CHANGE_PUT, RECORD_COMPENSATED, .windows = true, .reason = ASKED},
     [DO_DOUBT] = {CHANGE_PUT, RECORD_UNKNOWN, .reason = ASKED},
     [DO_TRUST] = {CHANGE_PUT, 0, .windows = true, .reason = ASKED},
@@ -476,6 +478,7 @@ static uint64_t facts_of(
         facts |= SAME_OUTCOME;
     }
     facts |= found->attempt > 0 ? GRANTED : 0;
+    facts |= found->attempt > 0 && found->kind == RECORD_COMMAND ? HAS_EFFECTS : 0;
     facts |= is_used_up(found, request, moment.now_ms) ? USED_UP : 0;
     facts |= in_life(found->kind, request) ? IN_LIFE : 0;
     facts |= found->holder != 0 && found->holder != request->holder ? HELD : 0;

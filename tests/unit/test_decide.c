@@ -467,6 +467,33 @@ static void a_wake_for_an_earlier_version_starts_nothing(void **state)
     assert_int_equal(said.change, CHANGE_NONE);
 }
 
+/* An effect may have been sent since it was read: "cancelled" would say that it did not happen. */
+static void a_cancellation_for_an_earlier_version_changes_nothing(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_EFFECT, RECORD_PENDING);
+    struct request cancel = holder_request(REQUEST_CANCEL, &found);
+    cancel.version = found.version;
+    assert_int_equal(ask_at(START_MS, &found, cancel).next.status, RECORD_REJECTED);
+    found.version += 2; /* claimed, and pending again because the provider knows the key */
+    struct decision said = ask_at(START_MS, &found, cancel);
+    assert_int_equal(said.kind, DECISION_WRONG_STATUS);
+    assert_int_equal(said.change, CHANGE_NONE);
+    assert_string_equal(said.rule, "X6");
+}
+
+/* "rejected" lets a fresh submission run the handler again, and its effects may have happened. */
+static void a_command_that_waits_for_effects_cannot_be_cancelled(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_COMMAND, RECORD_WAITING);
+    struct request cancel = holder_request(REQUEST_CANCEL, &found);
+    assert_true(found.fence > 0);
+    assert_string_equal(ask_at(START_MS, &found, cancel).rule, "X5");
+    found.fence = found.attempt = 0; /* it waits for its confirmation */
+    assert_int_equal(ask_at(START_MS, &found, cancel).next.status, RECORD_REJECTED);
+}
+
 static void what_is_compensated_keeps_its_outcome(void **state)
 {
     (void)state;
@@ -576,6 +603,8 @@ int main(void)
         TEST(what_becomes_unknown_is_due_at_once_where_its_door_reconciles),
         TEST(a_command_waits_and_is_not_started_after_its_confirmation_is_over),
         TEST(a_wake_for_an_earlier_version_starts_nothing),
+        TEST(a_cancellation_for_an_earlier_version_changes_nothing),
+        TEST(a_command_that_waits_for_effects_cannot_be_cancelled),
         TEST(what_is_compensated_keeps_its_outcome),
         TEST(only_a_person_takes_up_what_was_given_up),
         TEST(an_operation_is_not_asked_what_only_work_is),

@@ -51,9 +51,9 @@ static struct slot slot_draw(struct world *world, unsigned key)
     slot.kind = world->slots[key].place != 0 ? world->slots[key].kind : kinds[prng_below(prng, 3)];
     slot.version = world->slots[key].version + 1;
     slot.due_s = (uint32_t)(1 + prng_below(prng, SECONDS));
-    bool never = slot.status == RECORD_WAITING || slot.status == RECORD_UNKNOWN;
-    if (slot.status == RECORD_DEAD || slot.status == RECORD_COMPENSATING ||
-        (never && prng_below(prng, 2) == 0)) {
+    bool never = slot.status == RECORD_WAITING || slot.status == RECORD_UNKNOWN ||
+                 slot.status == RECORD_COMPENSATING;
+    if (slot.status == RECORD_DEAD || (never && prng_below(prng, 2) == 0)) {
         slot.due_s = (uint32_t)INDEX_DUE_NEVER;
     }
     slot.held = slot.status == RECORD_IN_PROGRESS && prng_below(prng, 2) == 0;

@@ -56,7 +56,8 @@ static void random_times(struct prng *prng, struct record *record)
     } else if (record_status_expires(status)) {
         record->window_expires_ms = random_time(prng);
     }
-    bool may_be_due = status == RECORD_WAITING || status == RECORD_UNKNOWN;
+    bool may_be_due =
+        status == RECORD_WAITING || status == RECORD_UNKNOWN || status == RECORD_COMPENSATING;
     if (status == RECORD_PENDING || (may_be_due && prng_once_in(prng, 2))) {
         record->due_ms = random_time(prng);
     }
@@ -569,6 +570,7 @@ static void what_somebody_has_to_act_on_is_due_and_does_not_expire(void **state)
         {RECORD_UNKNOWN, 1050, RECORD_DUE_RECONCILE_AGAIN, "reconcile_again"},
         {RECORD_UNKNOWN, 0, RECORD_DUE_NEVER, "never"},
         {RECORD_DEAD, 0, RECORD_DUE_NEVER, "never"},
+        {RECORD_COMPENSATING, 1050, RECORD_DUE_CONFIRMATION_OVER, "confirmation_over"},
         {RECORD_COMPENSATING, 0, RECORD_DUE_NEVER, "never"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -39,10 +39,10 @@ enum due_group slot_group(const struct slot *slot)
     switch ((enum record_status)slot->status) {
     case RECORD_IN_PROGRESS: return slot->held ? DUE_LEASE_HELD : DUE_LEASE;
     case RECORD_PENDING: return DUE_NEXT_ATTEMPT;
-    case RECORD_WAITING: return DUE_CONFIRMATION;
+    case RECORD_WAITING:
+    case RECORD_COMPENSATING: return DUE_CONFIRMATION;
     case RECORD_UNKNOWN: return DUE_RECONCILE;
     case RECORD_DEAD:
-    case RECORD_COMPENSATING:
     case RECORD_RELEASED:
     case RECORD_EXECUTED:
     case RECORD_FAILED:

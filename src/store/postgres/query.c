@@ -249,6 +249,7 @@ static void put_statuses(struct pg_args *args, unsigned reasons)
         enum record_status status;
     } statuses[] = {{RECORD_DUE_LEASE_OVER, RECORD_IN_PROGRESS},
         {RECORD_DUE_NEXT_ATTEMPT, RECORD_PENDING}, {RECORD_DUE_CONFIRMATION_OVER, RECORD_WAITING},
+        {RECORD_DUE_CONFIRMATION_OVER, RECORD_COMPENSATING},
         {RECORD_DUE_RECONCILE_AGAIN, RECORD_UNKNOWN}};
     args_array(args, PG_TEXT);
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
