@@ -10,6 +10,7 @@ import atexit
 import functools
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,10 @@ import servers  # noqa: E402
 KIND = os.environ.get("ONCE_TEST_STORE") or "journal"
 SHARED = KIND != "journal"
 BINARY = os.environ.get("ONCE_BIN") or str(servers.ROOT / "build/once")
+
+
+KEPT = re.compile(r"^(commands|effects|inbox):", re.M)  # what has bodies that are encrypted
+OWN_KEY = re.compile(r"^secrets:", re.M)
 
 
 def journal_only(reason):
@@ -69,7 +74,7 @@ def key_file():
 
 def with_key(config):
     """A journal makes its own key of bodies; processes of a shared store are told theirs."""
-    if not SHARED or config is None or "\nsecrets:" in "\n" + config:
+    if not SHARED or config is None or not KEPT.search(config) or OWN_KEY.search(config):
         return config
     return f"{config}\nsecrets: {{key_file: {key_file()}}}\n"
 

@@ -842,6 +842,11 @@ void engine_off_due(struct engine *engine, struct due_subscription *subscription
     janitor_off_due(&engine->janitor, subscription);
 }
 
+void engine_on_intake(struct engine *engine, struct engine_intake *intake)
+{
+    janitor_on_intake(&engine->janitor, intake);
+}
+
 const struct store_identity *engine_identity(const struct engine *engine)
 {
     return &engine->identity;

@@ -476,12 +476,38 @@ static enum status commit_apply(
                                  : status;
 }
 
-/* Nothing can be undone any more: frees the replaced items. With the mutex. */
+/* Erases a body that its record no longer has. */
+static void body_drop(
+    struct store_mem_hub *self, const struct body_ref *before, const struct body_ref *now)
+{
+    struct slice *bodies = (struct slice *)(void *)self->bodies.data;
+    bool stays = now != NULL && now->retained && now->place == before->place;
+    if (!before->retained || before->place == 0 || stays) {
+        return;
+    }
+    ASSERT(before->place <= self->bodies.len / sizeof *bodies);
+    struct slice *body = &bodies[before->place - 1];
+    if (body->len > 0) {
+        mem_wipe((char *)(uintptr_t)body->data, body->len);
+        mem_free(self->mem, (char *)(uintptr_t)body->data);
+        *body = SLICE_EMPTY;
+    }
+}
+
+/* Nothing can be undone any more: frees the replaced items, and erases bodies that are in no record
+ * any more (R10). With the mutex. */
 static void units_end(struct store_mem_hub *self)
 {
     const struct mem_undo *undone = (const struct mem_undo *)(const void *)self->undo.data;
     for (size_t i = 0; i < self->undo.len / sizeof *undone; i++) {
-        mem_free(self->mem, undone[i].before);
+        struct item *before = undone[i].before;
+        if (before != NULL) {
+            const struct item *now = item_get(self, &before->record.key.hash);
+            body_drop(self, &before->record.request, now == NULL ? NULL : &now->record.request);
+            body_drop(
+                self, &before->record.outcome.body, now == NULL ? NULL : &now->record.outcome.body);
+        }
+        mem_free(self->mem, before);
     }
     buf_clear(&self->undo);
     buf_clear(&self->units);

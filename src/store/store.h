@@ -369,6 +369,37 @@ struct store_housekeeping {
     enum status (*remove)(struct store *store, uint64_t place, struct err *err);
 };
 
+/* A type of effect, as the functions of a store must know it. Texts are terminated. */
+struct store_effect_type {
+    const char *name;
+    const char *const *tenants; /* that may use it */
+    size_t tenant_count;        /* 0: all */
+    int64_t window_ms;
+};
+
+/* An effect that an application wrote in its own transaction: its record waits. */
+struct store_intake_row {
+    struct slice tenant;
+    struct op_id operation_id;
+    struct slice envelope; /* in clear, with the key */
+};
+
+/*
+ * Effects that applications write by functions of the store, without a process of Once. Their
+ * payloads are in clear until a process wakes their records with a sealed body, or cancels them:
+ * the commit that does so removes the clear text.
+ */
+struct store_intake {
+    /* Replaces the types that the functions accept, for all processes. */
+    enum status (*types)(
+        struct store *store, const struct store_effect_type *types, size_t count, struct err *err);
+    /* Takes some of these types, oldest first. Other processes leave them alone for some seconds;
+     * afterwards they are returned again. Both fail as due does. */
+    enum status (*take)(struct store *store, const struct store_effect_type *types,
+        size_t type_count, struct arena *arena, struct store_intake_row *ret_rows, size_t limit,
+        size_t *ret_count, struct err *err);
+};
+
 /*
  * What a store takes over from a different store (`once copy`). Opening with it creates the store,
  * or continues the unfinished copy of the same store in the same state. Until the copy is finished
@@ -441,6 +472,7 @@ struct store_ops {
 
     const struct store_housekeeping *housekeeping; /* NULL: it needs none */
     const struct store_inheriting *inheriting;     /* NULL: it cannot be the target of a copy */
+    const struct store_intake *intake;             /* NULL: it has no functions for applications */
 
     /* Only shared stores have the next two; NULL otherwise. */
 
@@ -543,6 +575,8 @@ enum status store_open(const char *url, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
 /* The URL names a shared store; false also if it is not a URL. */
 bool store_url_shared(const char *url);
+/* The data directory of an embedded store; NULL: it has none, or out of memory. In the arena. */
+const char *store_url_dir(const char *url, struct arena *arena);
 /* Checks a URL without opening the store. E_INVALID as in store_open. */
 enum status store_url_check(const char *url, struct err *err) MUST_CHECK;
 /* Appends the URL with its passwords masked, fit for people, logs and answers. */

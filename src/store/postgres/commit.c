@@ -401,6 +401,7 @@ static void send_plan(struct pg_store *self, const struct plan *plan)
     send_place(self, plan);
     send_rows(self, PG_INSERT, plan->rows, plan->inserts);
     send_rows(self, PG_UPDATE, plan->rows + plan->capacity - plan->updates, plan->updates);
+    pg_intake_drop(self, plan->rows + plan->capacity - plan->updates, plan->updates);
     send_touches(self, plan);
     send_entries(self, plan);
     if (plan->commit->inherits) {

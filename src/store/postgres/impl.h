@@ -33,7 +33,7 @@
 #include "store/postgres/postgres.h"
 
 /* The version of the schema that this program reads and writes. */
-enum { PG_SCHEMA_VERSION = 2 };
+enum { PG_SCHEMA_VERSION = 3 };
 
 enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 
@@ -66,6 +66,9 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 #define PG_END     "end"
 #define PG_CHAIN   "chain"
 #define PG_PLACED  "placed"
+#define PG_TYPES   "types"
+#define PG_TAKE    "take"
+#define PG_DROP    "drop"
 
 /* The chain of the evidence of once_begin, once_seal and once_release (schema_2.sql). */
 #define PG_FUNCTIONS_CHAIN "00000000-0000-0000-0000-000000000001"
@@ -276,6 +279,11 @@ void pg_inherit_check(struct pg_store *self);
 /* E_UNAVAILABLE: the schema is an unfinished copy. */
 enum status pg_refuse_unfinished(struct pg_store *self, struct err *err) MUST_CHECK;
 extern const struct store_inheriting pg_inheriting;
+
+/* ---- intake.c ---- */
+extern const struct store_intake pg_intake;
+/* Adds to the pipeline that the clear text of effects among these rows is gone with the commit. */
+void pg_intake_drop(struct pg_store *self, const struct pg_row *rows, size_t count);
 
 /* ---- maintain.c ---- */
 extern const struct store_housekeeping pg_housekeeping;

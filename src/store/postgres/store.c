@@ -482,6 +482,7 @@ static const struct store_ops pg_ops = {
     .close = pg_close,
     .housekeeping = &pg_housekeeping,
     .inheriting = &pg_inheriting,
+    .intake = &pg_intake,
     .beat = pg_beat,
     .listen = pg_listen,
     .chains = pg_chains,
