@@ -755,6 +755,9 @@ static enum status publish(struct amqp_source *self, const struct broker_outgoin
     uint64_t until_ns = broker_until(timeout_ms);
     const char *key = self->routing_key[0] == '\0' ? self->queue : self->routing_key;
     enum status status = ready_to_ask(self, err);
+    if (status == OK && broker_left_ms(until_ns) == 0) { /* connecting took all of it */
+        status = err_set(err, E_UNAVAILABLE, "its time was over before it could be published");
+    }
     if (status != OK) {
         return status;
     }

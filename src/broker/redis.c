@@ -610,7 +610,11 @@ static enum status publish(struct broker_source *self, const struct broker_outgo
     struct command add = {.count = 0};
     redisReply *reply = NULL;
     struct slice id;
+    uint64_t until_ns = deadline(timeout_ms);
     enum status status = ready_to_publish(self, err);
+    if (status == OK && clock_nanos() >= until_ns) { /* connecting took all of it */
+        status = err_set(err, E_UNAVAILABLE, "its time was over before it could be published");
+    }
     if (status != OK) {
         return E_UNAVAILABLE;
     }
@@ -625,7 +629,7 @@ static enum status publish(struct broker_source *self, const struct broker_outgo
     if (status == E_NOMEM) {
         return err_set(err, E_UNAVAILABLE, "out of memory for a command");
     }
-    status = status == OK ? link_answer(&self->asks, &reply, deadline(timeout_ms), err) : status;
+    status = status == OK ? link_answer(&self->asks, &reply, until_ns, err) : status;
     if (status != OK) {
         redis_link_close(&self->asks);
         err->status = E_UNKNOWN;

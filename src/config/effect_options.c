@@ -232,8 +232,9 @@ const struct config_option config_effect_options[] = {
     ROW("effects.redact", LIST, EFFECT(redact), .form = CONFIG_FORM_POINTER,
         .count = offsetof(struct config_effect, redact_count), .max = CONFIG_POINTERS_MAX,
         .example = "[/card]",
-        .help = "JSON Pointers into the payload of what is never shown. The payload is encrypted "
-                "at rest and erased when the effect is settled, whatever this says.",
+        .help = "JSON Pointers into the payload of what is never shown. Whatever this says, the "
+                "payload is encrypted at rest and erased with the commit that settles the effect; "
+                "a journal's file is rewritten without it within 15 minutes (docs/effects.md).",
         .unsure = "Whatever you would not put into a log."),
     ROW("effects.window", DURATION, EFFECT(window_ms), .fallback = "7d", .min = SECOND_MS,
         .max = LIMIT_WINDOW_MS_MAX,

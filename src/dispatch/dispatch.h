@@ -42,6 +42,7 @@ struct dispatch_sending {
     struct slice type; /* media type of the payload */
     struct slice payload;
     int64_t timeout_ms;
+    int64_t send_until_boot_ms; /* by the boot clock: later nothing may be sent (P1) */
     /* Call it once, on any thread, when the result is set. */
     void (*done)(struct dispatch_sending *sending);
     struct dispatch_sending *next; /* the sender's */

@@ -12,7 +12,7 @@
 #define ONCE_EFFECT_COMPOSE_H
 
 #include "base/arena.h"
-#include "effect/effect.h"
+#include "envelope/effect.h"
 #include "http/head.h"
 
 /* What the request is made from. */

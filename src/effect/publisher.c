@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/macros.h"
 
 enum { THREADS_MAX = 4 }; /* connections of one connector: brokers confirm many a second on each */
@@ -83,8 +84,14 @@ static enum status publish(
         link->is_connected = status == OK;
         status = status == OK ? OK : E_UNAVAILABLE; /* nothing was sent yet */
     }
+    /* The module may connect again before it sends: what is left of the lease bounds that too. */
+    int64_t left_ms = sending->send_until_boot_ms - clock_boot_ms();
+    if (status == OK && left_ms <= 0) {
+        status = err_set(err, E_UNAVAILABLE, "waited too long for the broker; nothing was sent");
+    }
     if (status == OK) {
-        status = module->publish(link->source, &message, sending->timeout_ms, ref, err);
+        int64_t timeout_ms = left_ms < sending->timeout_ms ? left_ms : sending->timeout_ms;
+        status = module->publish(link->source, &message, timeout_ms, ref, err);
         link->is_connected = status == OK || status == E_INVALID || status == E_LIMIT;
     }
     if (status == OK) {

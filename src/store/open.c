@@ -188,6 +188,19 @@ static enum status read_url(
     return refuse_scheme(name, err);
 }
 
+const char *store_url_dir(const char *url, struct arena *arena)
+{
+    bool journal = strncmp(url, "journal:", 8) == 0;
+    const char *path = journal ? url + 8 : url;
+    size_t len = strcspn(path, "?"); /* options follow */
+    char *dir = arena_zalloc(arena, len + 1);
+    if (dir == NULL || (!journal && memchr(path, ':', len) != NULL)) {
+        return NULL;
+    }
+    memcpy(dir, path, len);
+    return dir;
+}
+
 bool store_url_shared(const char *url)
 {
     const struct scheme *scheme = NULL;

@@ -10,7 +10,7 @@
 
 #include "check_c.h"
 
-enum { PROXY_TURN_MS = 5, PROXY_BYTES = 64 << 10 };
+enum { PROXY_TURN_MS = 5, PROXY_BYTES = 64 << 10, PROXY_LINKS_MAX = 8192 };
 
 struct proxy {
     int listener;
@@ -27,6 +27,8 @@ struct proxy {
     bool blocked;
     bool has_cut;
     bool stopping;
+    pthread_t links[PROXY_LINKS_MAX]; /* one thread for each connection so far; the main thread's */
+    size_t link_count;
     int held_server; /* the connection whose request is held; -1: none */
     char held[PROXY_BYTES];
     size_t held_bytes;
@@ -107,8 +109,18 @@ static bool turn(struct proxy *proxy, int client, int server)
     return ready[1].revents == 0 || pass(proxy, server, client, &proxy->answer_left, false);
 }
 
-static void serve_one(struct proxy *proxy, int client)
+/* One connection, to be served on a thread of its own. */
+struct proxy_link {
+    struct proxy *proxy;
+    int client;
+};
+
+static void *serve_one(void *context)
 {
+    struct proxy_link link = *(struct proxy_link *)context;
+    struct proxy *proxy = link.proxy;
+    int client = link.client;
+    free(context);
     int server = connect_to(proxy->server);
     bool goes_on = true;
     while (goes_on) {
@@ -124,6 +136,7 @@ static void serve_one(struct proxy *proxy, int client)
         }
     }
     (void)close(client);
+    return NULL;
 }
 
 static void *proxy_main(void *context)
@@ -140,8 +153,15 @@ static void *proxy_main(void *context)
         if (client >= 0 && blocked) {
             (void)close(client);
         } else if (client >= 0) {
-            serve_one(proxy, client);
+            struct proxy_link *link = malloc(sizeof *link);
+            assert_true(link != NULL && proxy->link_count < PROXY_LINKS_MAX);
+            *link = (struct proxy_link){proxy, client};
+            pthread_t *thread = &proxy->links[proxy->link_count++];
+            assert_int_equal(pthread_create(thread, NULL, serve_one, link), 0);
         }
+    }
+    for (size_t i = 0; i < proxy->link_count; i++) {
+        (void)pthread_join(proxy->links[i], NULL);
     }
     return NULL;
 }

@@ -1,8 +1,8 @@
 /*
  * proxy: stands between a store and its server, and cuts their connection where a test says.
  *
- * One connection after the other, on a thread of its own. A cut closes both sides; what comes next
- * passes whole, until the next cut is armed.
+ * Each connection has a thread of its own; the bytes of all of them are counted together. A cut
+ * closes both sides of one; what comes next passes whole, until the next cut is armed.
  */
 #ifndef ONCE_TESTS_STORE_PROXY_H
 #define ONCE_TESTS_STORE_PROXY_H
