@@ -8,22 +8,15 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "sanitized.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define IS_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) && !defined(IS_SANITIZED)
-#define IS_SANITIZED 1
-#endif
-#ifdef IS_SANITIZED
+#if IS_SANITIZED
 #include <sanitizer/common_interface_defs.h>
 #endif
 
 enum {
-    SEEDS_DEFAULT = 2000,
-    SEEDS_LONG = 50000,
+    SEEDS_DEFAULT = IS_SANITIZED ? 500 : 2000,
+    SEEDS_LONG = IS_SANITIZED ? 12500 : 50000,
     SEEDS_FOR_COUNTERS = 500, /* with fewer, a rare thing may honestly be missing */
     FAILURES_MAX = 5,         /* more of them say no more */
     SEEDS_TWICE = 25,
@@ -55,7 +48,7 @@ static void on_abort(int signal)
     _Exit(1);
 }
 
-#ifdef IS_SANITIZED
+#if IS_SANITIZED
 /* Set by a call: a hook that the sanitizer finds by its name would be hidden, as all names are. */
 static void on_death(void)
 {
@@ -66,7 +59,7 @@ static void on_death(void)
 static void watch_deaths(void)
 {
     (void)signal(SIGABRT, on_abort);
-#ifdef IS_SANITIZED
+#if IS_SANITIZED
     __sanitizer_set_death_callback(on_death);
 #endif
 }

@@ -5,9 +5,9 @@
  *     PROGRAM [--seeds N] [--from S]     N runs (2000), seeds S (1) and up
  *     PROGRAM --seed S [--trace]         one run, told step by step
  *
- * With ONCE_TEST_LONG set N is 50000. The first seeds run twice: the same seed has to be the same
- * run, or replaying a failure would show something else. A violation, a failed assertion and a
- * sanitizer's report each print the seed and how to replay it.
+ * With ONCE_TEST_LONG set N is 50000; with sanitizers a quarter of either. The first seeds run
+ * twice: the same seed has to be the same run, or replaying a failure would show something else. A
+ * violation, a failed assertion and a sanitizer's report each print the seed and how to replay it.
  *
  * Ends with what happened how often. Something that never happened fails the run when there were
  * enough seeds for it: a simulation without late seals says nothing about late seals.

@@ -101,9 +101,21 @@ class Postgres:
         if os.getuid() == 0:
             shutil.chown(self.directory, **{key: value for key, value in self.user().items()
                 if key in ("user", "group")})
+        shared = os.environ.get("ONCE_TEST_SHARED_DIR")  # of all programs of one run of tools/test
+        kept = shared and os.path.join(shared, "postgres-data")
+        if kept and os.path.exists(kept):
+            subprocess.run(["cp", "-a", kept, self.data], check=True)
+            return
         subprocess.run([self.program("initdb"), "-D", self.data, "-U", "postgres", "-A", "trust",
             "-E", "UTF8", "--locale=C", "--no-sync"], check=True, capture_output=True,
             cwd=self.directory, **self.user())
+        if kept:  # the others copy it, which is much quicker; the first of several stays
+            fresh = f"{kept}.{os.getpid()}"
+            subprocess.run(["cp", "-a", self.data, fresh], check=True)
+            try:
+                os.rename(fresh, kept)
+            except OSError:
+                shutil.rmtree(fresh)
 
     def start(self):
         fresh = not os.path.exists(os.path.join(self.data, "PG_VERSION"))

@@ -10,14 +10,16 @@ import time
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from conftest import Once
 from fake_server import ZERO, Fake, Problem, chain
 
 NO_OPERATION = "op_00000000-0000-7000-8000-000000000000"
 
 
-@pytest.fixture
-def filled(once):
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
     """a executed twice over, b of another scope failed, c unknown; two principals share a key."""
+    once = Once(tmp_path_factory.mktemp("story"))
     once.run("a", "echo", "out")
     once.run("a", "echo", "out")
     once.run("a", "echo", "other")
@@ -25,13 +27,24 @@ def filled(once):
     once.run("c", "sh", "-c", "kill -9 $$")
     once.run("d e/&", "echo", "of ann", options=["--principal", "ann"])
     once.run("d e/&", "echo", "of bob", options=["--principal", "bob"])
+    shown = Fake()
+    shown.fill(once)
+    yield once.directory / "once-data", shown.operations, shown.entries
+    shown.end()
+    once.end()
+
+
+@pytest.fixture
+def filled(once, story):
+    """A store of its own with the story in it."""
+    shutil.copytree(story[0], once.directory / "once-data")
     return once
 
 
 @pytest.fixture
-def fake(filled):
+def fake(filled, story):
     server = Fake()
-    server.fill(filled)
+    server.operations, server.entries = copy.deepcopy(story[1:])
     yield server
     server.end()
 

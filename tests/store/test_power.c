@@ -5,15 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sanitized.h"
 #include "store/journal/journal.h"
 #include "store/kit.h"
 #include "store/power.h"
 
 enum {
-    STEPS = 260,         /* commits of the recorded work */
-    KEYS = 40,           /* fewer keys than steps: records are replaced */
-    IMAGES = 5200,       /* in the short tier */
-    IMAGES_LONG = 60000, /* with ONCE_TEST_LONG */
+    STEPS = 260,                                /* commits of the recorded work */
+    KEYS = 40,                                  /* fewer keys than steps: records are replaced */
+    IMAGES = IS_SANITIZED ? 1300 : 5200,        /* in the short tier */
+    IMAGES_LONG = IS_SANITIZED ? 15000 : 60000, /* with ONCE_TEST_LONG */
 };
 
 #define STEP_MS INT64_C(20000) /* time between commits: windows end while the work goes on */
@@ -257,8 +258,9 @@ static unsigned images(struct work *work, unsigned count, bool honest, bool tell
     unsigned faults = 0;
     uint64_t calls = power_calls(work->power);
     for (unsigned i = 0; i < count; i++) {
-        /* Every call once first, then again with other dice. */
-        struct power_image image = {.calls = i % (calls + 1), .seed = i + 1, .honest = honest};
+        /* Every call once first, then again with other dice; with sanitizers every fourth. */
+        uint64_t at = IS_SANITIZED ? 4 * i + i / (calls / 4 + 1) : i;
+        struct power_image image = {.calls = at % (calls + 1), .seed = i + 1, .honest = honest};
         uint64_t mark = power_make(work->power, &image, path);
         const char *fault = image_fault(work, path, mark);
         if (fault != NULL && tell) {
