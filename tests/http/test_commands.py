@@ -492,7 +492,8 @@ def test_the_registry_is_served_without_its_handlers(server, shop):
 def test_a_reload_changes_the_registry_and_is_evidence(server, shop):
     import signal
     path = server.directory / "once.yaml"
-    path.write_text(shop.config() + f'  order.pack: {{handler: "{shop.url}/order.pack"}}\n')
+    more = shop.config() + f'  order.pack: {{handler: "{shop.url}/order.pack"}}\n'
+    path.write_text(more + server.secrets_of(more))
     assert submit(server, envelope("pack"))[0] == 404
     server.signal(signal.SIGHUP)
     until(lambda: submit(server, envelope("pack"))[0] in (200, 201), "the registry did not change")
@@ -510,7 +511,7 @@ def test_the_evidence_of_commands_can_be_decided_again(server, shop):
     submit(server, envelope("cancel", order_id="8", args={"do": "broken"}))
     time.sleep(0.2)
     server.stop()
-    checked = server.cli("verify", "--redecide", "--store", f"journal:{server.data_dir}")
+    checked = server.cli("verify", "--redecide", "--store", server.store)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -537,7 +538,8 @@ def test_a_kill_at_each_step_never_calls_the_handler_twice(make_server, shop):
     until(lambda: shop.calls, "the handler was not called")
     crash()
     starter.join()
-    assert get(server, waiting["command_id"])["status"] == "blocked"
+    until(lambda: get(server, waiting["command_id"])["status"] == "blocked",
+        "the killed process still holds it", 90)  # half a minute on a shared store
     assert submit(server, slow)[0] == 409
     assert confirm(server, waiting["command_id"], waiting["confirmation"]["token"])[0] == 403
     shop.gate.set()
