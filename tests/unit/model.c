@@ -601,6 +601,12 @@ static void apply(const struct deed *deed, const struct request *request,
     apply_names(deed, request, to);
 }
 
+/* A begin that grants the same operation again, or what a record waited for. */
+static bool brings_body(const struct request *request, const struct deed *deed)
+{
+    return (request->kind == REQUEST_BEGIN && deed->grants) || request->kind == REQUEST_WAKE;
+}
+
 struct decision model_decide(
     const struct record *found, const struct request *request, struct decide_moment moment)
 {
@@ -620,8 +626,16 @@ struct decision model_decide(
     }
     if (row->doing == DO_QUEUE_AGAIN) {
         said.next.request = request->request; /* what is to be sent */
+    } else if (deed->change == CHANGE_PUT && found != NULL && brings_body(request, deed) &&
+               (request->kind == REQUEST_WAKE ? request->request.bytes > 0
+                                              : !found->request.retained)) {
+        said.next.request = request->request; /* it has none, or no longer */
     }
     apply(deed, request, moment, &said.next);
+    /* What was kept to be sent is erased with the end (DESIGN section 4). */
+    if (deed->sealed == NOW && said.next.kind != RECORD_OPERATION) {
+        said.next.request.retained = false;
+    }
     return said;
 }
 

@@ -668,6 +668,7 @@ static void what_does_not_hold_together_is_refused_by_name(void **state)
     pending.due_ms = 0;
     dead.status = RECORD_DEAD;
     waiting.status = RECORD_WAITING;
+    waiting.kind = RECORD_OPERATION; /* callers hold these: none of them waits */
     executed.status = RECORD_EXECUTED;
     executed.due_ms = 0;
     executed.sealed_ms = executed.window_expires_ms = 7;

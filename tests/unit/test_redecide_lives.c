@@ -12,7 +12,7 @@
 #include "model.h"
 #include "prng.h"
 
-enum { STEPS = 20000, TEXTS = 64, KINDS = RECORD_DELIVERY + 1 };
+enum { STEPS = 40000, TEXTS = 64, KINDS = RECORD_DELIVERY + 1 };
 
 /* What somebody changed after the decision: of the record stored, or of the entry. */
 enum forgery {
