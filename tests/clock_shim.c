@@ -6,10 +6,14 @@
  * long the machine slept: CLOCK_BOOTTIME is ahead by it, and the wall clock by both. Every other
  * clock is the machine's own, as after a sleep. A number that is absent means 0.
  *
+ * While the file that ONCE_TEST_HOLD_FILE names exists, fdatasync waits: what was decided is not
+ * durable yet, and whoever waits for it stands still. The file NAME.held says that one waits.
+ *
  * tests/http/stepping_clock.py is the other half.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -72,4 +76,19 @@ EXPORT time_t time(time_t *ret_time)
         *ret_time = seconds;
     }
     return seconds;
+}
+
+EXPORT int fdatasync(int fd)
+{
+    const char *path = getenv("ONCE_TEST_HOLD_FILE");
+    struct timespec pause = {.tv_nsec = 5000000};
+    char held[4096];
+    if (path != NULL && access(path, F_OK) == 0) {
+        (void)snprintf(held, sizeof held, "%s.held", path);
+        (void)close(open(held, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+        while (access(path, F_OK) == 0) {
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+    return (int)syscall(SYS_fdatasync, fd);
 }

@@ -38,7 +38,12 @@ struct check {
     const char *detail; /* NULL: none */
 };
 
-enum { CHECKS_MAX = 16 };
+enum {
+    CHECKS_MAX = 16,
+    TURN_MS_MAX =
+        3000, /* of a batch: after longer, a store that can be read does not commit. It may
+                           be asked what became of a commit, which takes up to ten seconds */
+};
 
 /* Run all checks; returns how many. Details that name a place are only for callers that need no
  * token: then only this machine can ask (P9). */
@@ -54,8 +59,9 @@ static size_t run_checks(
     size_t count = 0;
     ret_checks[count++] = (struct check){"engine", said->status == OK || said->status == E_LIMIT,
         is_open && said->status != OK ? said->text : NULL};
-    ret_checks[count++] = (struct check){
-        "store", said->status == OK && !stats.store_away, is_open ? api->store : NULL};
+    bool commits = !stats.store_away && stats.turn_ms < TURN_MS_MAX;
+    ret_checks[count++] =
+        (struct check){"store", said->status == OK && commits, is_open ? api->store : NULL};
     ret_checks[count++] = (struct check){
         "queue", has_room, has_room ? NULL : "the queue of requests is full (queue_requests_max)"};
     ret_checks[count++] = (struct check){"serving", not_ready == NULL, not_ready};

@@ -128,14 +128,14 @@ static enum status key_read(
 
 /* ---- a key of our own ---------------------------------------------------------------------- */
 
-static int file_write(const char *path, const unsigned char *bytes)
+static int file_write(const char *path, const void *bytes, size_t size, int flags)
 {
     const struct io *io = &io_system;
-    int fd = io->open(io->context, path, O_WRONLY | O_CREAT | O_EXCL, S_IRUSR | S_IWUSR);
+    int fd = io->open(io->context, path, O_WRONLY | O_CREAT | flags, S_IRUSR | S_IWUSR);
     if (fd < 0) {
         return fd;
     }
-    int failed = io_write_full(io, fd, bytes, VAULT_KEY_BYTES, 0);
+    int failed = io_write_full(io, fd, bytes, size, 0);
     failed = failed == 0 ? io->fsync(io->context, fd) : failed;
     int closed = io->close(io->context, fd);
     return failed == 0 ? closed : failed;
@@ -168,7 +168,7 @@ static enum status own_make(const char *path, struct err *err)
         return status;
     }
     (void)io->unlink(io->context, fresh);
-    int failed = file_write(fresh, bytes);
+    int failed = file_write(fresh, bytes, sizeof bytes, O_EXCL);
     mem_wipe(bytes, sizeof bytes);
     failed = failed == 0 ? io->rename(io->context, fresh, path) : failed;
     failed = failed == 0 ? dir_sync(path) : failed;
@@ -194,6 +194,37 @@ static enum status own_read(struct vault *vault, const char *path, struct err *e
     }
     status = own_make(path, err);
     return status == OK ? key_read(vault, path, &is_absent, err) : status;
+}
+
+bool vault_path(const char *dir, char *ret_path, size_t size)
+{
+    int len = snprintf(ret_path, size, "%s/body.key", dir);
+    return len > 0 && (size_t)len < size;
+}
+
+enum status vault_copy_key(
+    const char *from_dir, const char *to_dir, bool *ret_copied, struct err *err)
+{
+    const struct io *io = &io_system;
+    char from[PATH_BYTES_MAX];
+    char to[PATH_BYTES_MAX];
+    char bytes[KEY_FILE_BYTES_MAX];
+    if (!vault_path(from_dir, from, sizeof from) || !vault_path(to_dir, to, sizeof to)) {
+        return err_set(err, E_INVALID, "the path of the body key is too long");
+    }
+    int fd = io->open(io->context, from, O_RDONLY, 0);
+    *ret_copied = fd != -ENOENT;
+    if (fd < 0) {
+        return fd == -ENOENT ? OK : err_errno(err, E_UNAVAILABLE, -fd, "cannot read '%s'", from);
+    }
+    ssize_t size = io->pread(io->context, fd, bytes, sizeof bytes, 0);
+    (void)io->close(io->context, fd);
+    if (size < 0) {
+        return err_errno(err, E_UNAVAILABLE, (int)-size, "cannot read '%s'", from);
+    }
+    int failed = file_write(to, bytes, (size_t)size, O_TRUNC);
+    mem_wipe(bytes, sizeof bytes);
+    return failed == 0 ? OK : err_errno(err, E_UNAVAILABLE, -failed, "cannot write '%s'", to);
 }
 
 /* ---- the whole ----------------------------------------------------------------------------- */

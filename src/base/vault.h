@@ -48,6 +48,13 @@ enum status vault_new(
 /* NULL is fine. */
 void vault_free(struct vault *vault);
 
+/* The path of the key in a journal's directory. False: it is too long. */
+bool vault_path(const char *dir, char *ret_path, size_t size) MUST_CHECK;
+/* Copies that key to the directory of a different journal, with mode 0600, flushed. *ret_copied is
+ * false if there is none. The caller flushes the directory. E_UNAVAILABLE, E_INVALID. */
+enum status vault_copy_key(
+    const char *from_dir, const char *to_dir, bool *ret_copied, struct err *err) MUST_CHECK;
+
 /* What a body belongs to. */
 struct vault_name {
     struct slice tenant;

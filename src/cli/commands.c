@@ -143,7 +143,9 @@ static const struct option_def run_options[] = {
         "commands that are safe to repeat)",
         .fallback = "hold", .env = "ONCE_ON_UNKNOWN", .choices = {"hold", "takeover"}),
     FLAG("retry-failed", "run the command again if it ended with an exit code other than 0"),
-    DURATION("wait", "how long to wait if the operation is in progress elsewhere",
+    DURATION("wait",
+        "how long to wait if the operation is in progress elsewhere, or a different process has "
+        "locked the store (then at least 5s)",
         .fallback = "10s", .env = "ONCE_WAIT"),
     TEXT("env", "NAME", "also compare the value of this variable; may be repeated",
         .repeated = true),
@@ -502,7 +504,9 @@ static const char *const backup_text[] = {
     "Nothing is overwritten: the directory must not exist. After any failure nothing is left; "
     "only a kill or a power loss leaves a directory named like DIRECTORY.new-12-3f. The next "
     "backup to DIRECTORY removes it and says so, if no process has it. The copy holds the secrets "
-    "of the store and only its owner can read it. Segments in archive/ are not copied.",
+    "of the store (identity, and body.key if there is one), and only its owner can read it. "
+    "Segments in archive/ and the files that secrets.key_file names are not copied: keep these "
+    "files, because without them nobody can read the bodies of work that is still to be sent.",
     "Anything granted after the backup is unknown to it: read docs/operate.md before you serve "
     "from a restored copy.",
     NULL,

@@ -13,7 +13,7 @@
 #include "cli/child.h"
 #include "cli/renew.h"
 
-enum { RUN_LOCK_WAIT_MS = 5000 }; /* other processes hold the store only for moments */
+enum { RUN_LOCK_WAIT_MS = 5000 }; /* at least: other processes usually hold a store for moments */
 
 struct run {
     struct cli *cli;

@@ -153,15 +153,21 @@ static int fail(const struct once_error *error)
                                              : CLI_RUN_FAILED;
 }
 
-static int begin(struct run *run, struct backend_answer *ret_answer)
+/* *ret_again: a different process held the store all the time, and until_ms is not over. */
+static int begin(
+    struct run *run, int64_t until_ms, struct backend_answer *ret_answer, bool *ret_again)
 {
     struct cli *cli = run->cli;
     struct once_error error = {0};
     struct backend backend;
     struct cli_open how = {.lock_wait_ms = RUN_LOCK_WAIT_MS};
+    *ret_again = false;
     if ((error.result = backend_try_open(cli, how, &backend, &error)) != ONCE_OK) {
+        int64_t now_ms = cli_boot_ms();
         backend_close(&backend);
-        return fail(&error);
+        *ret_again = error.result == ONCE_E_UNAVAILABLE && now_ms < until_ms &&
+                     now_ms - run->asked_ms >= RUN_LOCK_WAIT_MS;
+        return *ret_again ? CLI_AGAIN : fail(&error);
     }
     backend.found = &cli->arena; /* printing a replay may take as long as our readers take */
     struct buf holder;
@@ -254,11 +260,15 @@ int run_ask(struct run *run, struct backend_answer *ret_answer)
          * begin, so that a signal cannot end us between the grant and the command. */
         child_block(&run->mask_before);
         run->asked_ms = cli_boot_ms();
-        int code = begin(run, ret_answer);
+        bool is_locked = false;
+        int code = begin(run, wait.until_ms, ret_answer, &is_locked);
         if (code == CLI_OK && ret_answer->decision == ONCE_FIRST_SEEN) {
             return CLI_OK;
         }
-        child_unblock(&run->mask_before);
+        child_unblock(&run->mask_before); /* also while the store is locked: a signal ends us */
+        if (is_locked) {
+            continue;
+        }
         if (code != CLI_OK || ret_answer->decision != ONCE_IN_PROGRESS ||
             cli_boot_ms() >= wait.until_ms) {
             return code;

@@ -256,7 +256,7 @@ void execution_run(struct execution *execution)
     ASSERT(execution->record.fence > 0); /* P6 */
     struct dispatch_granted run = {.record = &execution->record,
         .body = execution->body,
-        .now_ms = granted->now_ms,
+        .grant = door_grant_of(granted),
         .done = on_done,
         .context = execution};
     execution->decided = on_settled;

@@ -6,10 +6,11 @@
  *     enqueued ──▶ QUEUED ──▶ CLAIMING ──▶ CALLING ──▶ SETTLING ──▶ over
  *                 (impl.h has the whole diagram, its transitions and what holds)
  *
- * Promises:  no connection is opened before the claim is durable (P6). Each attempt is settled
- *            under its own fence (P4). A call that was sent and not answered is unknown, or is sent
- *            again where the kind says that this is safe (P5). Queues are bounded: a record that
- *            does not fit stays in the store, is found by its due time and is never dropped (P14).
+ * Promises:  no connection is opened before the claim is durable (P6), nor when its lease no longer
+ *            covers the call (P1). Each attempt is settled under its own fence (P4). A call that
+ *            was sent and not answered is unknown, or is sent again where the kind says that this
+ *            is safe (P5). Queues are bounded: a record that does not fit stays in the store, is
+ *            found by its due time and is never dropped (P14).
  *            Lanes take turns: the backlog of one tenant or type does not delay any other.
  * Does not:  know what an effect, a command or a delivery is.
  * Crash:     before the claim is durable: nothing happened, and the record is found again. After
@@ -178,7 +179,7 @@ void dispatch_offer(struct dispatch *dispatch, const struct record *record);
 struct dispatch_granted {
     const struct record *record; /* in_progress, held by this process; copied */
     struct slice body;           /* decrypted; copied */
-    int64_t now_ms;              /* the store's time of the grant */
+    struct door_grant grant;     /* when, and for how long */
     /* The record is settled, or was given up. Called on loop 0, exactly once. call->calls[0] has
      * the decision; if call_count is 0, nothing was settled, and the lease will run out. */
     void (*done)(void *context, const struct dispatch_call *call);

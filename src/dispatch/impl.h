@@ -37,6 +37,7 @@
  *   D2  a record has at most one job (the table by id). If its due is found meanwhile, the job
  *       notes it and reads the record again when it is over: no due is lost.
  *   D3  CALLING has a grant of this process and settles under its fence, or it is a question (P6).
+ *       Nothing is sent when the lease no longer covers the call (P1): run.c, check_lease.
  *   D5  an ordered job keeps its lane while it rests, so that later jobs do not overtake it. The
  *       order itself is in the store (core/lane.h): a job is claimed only when the record before it
  *       is over, so that it holds across restarts and between processes.
@@ -139,6 +140,7 @@ struct dispatching {
     struct outcall out;
     struct dispatch_call call;
     struct dispatch_granted granted; /* from dispatch_run; done NULL: we claimed it ourselves */
+    struct door_grant grant;         /* CALLING, and not a question: when it was granted */
     bool is_granted;
     bool has_place;   /* in its target: D4 */
     bool is_question; /* it is counted as a question */

@@ -263,6 +263,7 @@ static void on_claimed(struct dispatching *run)
         return;
     }
     run->record = claim->decision.next;
+    run->grant = door_grant_of(claim);
     run->call.now_ms = claim->now_ms;
     run->call.body = claim->first_body;
     if (job->due_ms > 0) {
@@ -492,6 +493,24 @@ static enum status compose(struct dispatching *run, struct err *err)
     return status == OK ? run->plan->kind->compose(call, err) : status;
 }
 
+/* Last before the call. A question has no grant, and asking late does no harm. */
+static enum status check_lease(const struct dispatching *run, struct err *err)
+{
+    const struct dispatch *dispatch = run->job->dispatch;
+    bool covers = run->call.asks || door_grant_covers(dispatch->door, &run->grant, clock_boot_ms(),
+                                        run->call.target->timeouts.total_ms);
+    return covers ? OK : err_set(err, E_UNAVAILABLE, "the server stood still; nothing was sent");
+}
+
+static struct upstream_timeouts timeouts_of(const struct dispatching *run)
+{
+    struct upstream_timeouts timeouts = run->call.target->timeouts;
+    if (!run->call.asks) { /* S12: from then on other processes may consider this one gone */
+        timeouts.send_until_boot_ms = run->grant.boot_ms + LIMIT_HOLDER_GONE_MS;
+    }
+    return timeouts;
+}
+
 static void begin(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
@@ -500,7 +519,7 @@ static void begin(struct dispatching *run)
         .head = run->call.head,
         .body = run->call.payload,
         .method = run->call.method,
-        .timeouts = target->timeouts,
+        .timeouts = timeouts_of(run),
         .rules = run->call.rules,
         .keeps = run->call.keeps,
         .request_id = slice_str(run->call.request_id),
@@ -523,7 +542,7 @@ static void call(struct dispatching *run)
     run->call.record = &run->record;
     run->call.arena = &run->arena;
     run->call.mem = &run->mem;
-    if (compose(run, &run->call.fault) != OK) {
+    if (compose(run, &run->call.fault) != OK || check_lease(run, &run->call.fault) != OK) {
         leave_gauge(run, GAUGE_NOTHING);
         settle(run);
         return;
@@ -764,7 +783,8 @@ void run_granted(struct dispatching *run)
     struct dispatch *dispatch = job->dispatch;
     int64_t now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch));
     int64_t wait_ms = 0;
-    run->call.now_ms = run->granted.now_ms;
+    run->grant = run->granted.grant;
+    run->call.now_ms = run->grant.now_ms;
     run->call.body = run->granted.body;
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     job_move(job, JOB_CALLING);

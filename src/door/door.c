@@ -10,6 +10,8 @@ enum {
     DRAIN_NANOS = 1000000000, /* refused duplicates become evidence about once a second */
     NOTES_MAX = 1024,         /* flood notes in the engine at a time; any more are only logged */
     WAITING_MAX = 64,         /* calls of a loop turn: one lock for this many is cheap enough */
+    STANDSTILL_MS = 1000,     /* tolerated between a grant and its call: less than the margin by
+                                 which a lease outlasts the call */
 };
 
 /* The calls that one thread gathers in a turn; only that thread uses it. */
@@ -195,6 +197,30 @@ bool door_admit(
     }
     *ret_after_ms = after_ms < 1 ? 1 : after_ms;
     return false;
+}
+
+/* ---- grants --------------------------------------------------------------------------------- */
+
+struct door_grant door_grant_of(const struct engine_call *granted)
+{
+    return (struct door_grant){.now_ms = granted->now_ms,
+        .boot_ms = granted->boot_before_ms,
+        .lease_expires_ms = granted->decision.next.lease_expires_ms};
+}
+
+/* Within a moment the lease cannot have ended. After longer, the boot clock and the engine's time
+ * must agree that it has not, because the engine's may have been stepped. */
+bool door_grant_covers(
+    const struct door *door, const struct door_grant *grant, int64_t boot_ms, int64_t call_ms)
+{
+    int64_t since_ms = boot_ms - grant->boot_ms;
+    int64_t begin_until_ms = grant->lease_expires_ms - call_ms;
+    struct engine_stats stats;
+    if (since_ms < STANDSTILL_MS) {
+        return true;
+    }
+    engine_stats(door->engine, &stats);
+    return grant->now_ms + since_ms < begin_until_ms && stats.now_ms < begin_until_ms;
 }
 
 /* ---- reporting ------------------------------------------------------------------------------ */

@@ -63,6 +63,19 @@ void door_turn(struct door *door, unsigned slot);
 bool door_admit(struct door *door, const struct record_key *key, struct flood_rate rate,
     int64_t *ret_after_ms) MUST_CHECK;
 
+/* A right to execute, as it was granted: for a door that sends something under it. */
+struct door_grant {
+    int64_t now_ms;           /* the store's time of the grant */
+    int64_t boot_ms;          /* the boot clock at that time, or slightly earlier */
+    int64_t lease_expires_ms; /* by the store's time */
+};
+struct door_grant door_grant_of(const struct engine_call *granted);
+/* Whether a call of at most call_ms that begins now, by the boot clock, ends within the lease. If
+ * not, nothing may be sent: the record may be unknown by now, settled as not executed, and granted
+ * again (P1). */
+bool door_grant_covers(const struct door *door, const struct door_grant *grant, int64_t boot_ms,
+    int64_t call_ms) MUST_CHECK;
+
 /* The result of a request, for metrics and log. */
 struct door_report {
     const struct engine_call *call; /* the call, with its decision */

@@ -74,6 +74,7 @@ struct engine {
     bool stopping;          /* engine_free was called */
     bool waits_over;        /* engine_end_waits was called */
     bool drained;           /* the engine thread has ended: no batch will be filled again */
+    uint64_t turn_nanos;    /* when the engine thread began its batch; 0: it waits for one */
     struct err failure;     /* status OK until the engine stopped for good (E5) */
     struct engine_stats stats;
     uint64_t committed; /* commits so far … */
@@ -528,6 +529,7 @@ static void turn(struct engine *engine, struct batch *batch)
     batch->count = timers.count;
     pthread_mutex_lock(&engine->lock);
     err = engine->failure;
+    engine->turn_nanos = clock_nanos();
     pthread_mutex_unlock(&engine->lock);
     if (err.status != OK) {
         fail_calls(batch->calls, batch->count, &err);
@@ -535,6 +537,7 @@ static void turn(struct engine *engine, struct batch *batch)
         run_batch(engine, batch);
     }
     pthread_mutex_lock(&engine->lock);
+    engine->turn_nanos = 0;
     engine->stats.batches += batch->count > 0;
     if (batch->count > 0) {
         histogram_add(engine->stats.batch_sizes, batch->count, 1);
@@ -781,6 +784,8 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     pthread_mutex_lock(&engine->lock);
     *ret_stats = engine->stats;
     ret_stats->queued = engine->queue.count;
+    ret_stats->turn_ms =
+        engine->turn_nanos == 0 ? 0 : (int64_t)((clock_nanos() - engine->turn_nanos) / 1000000);
     pthread_mutex_unlock(&engine->lock);
 }
 

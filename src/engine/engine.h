@@ -102,6 +102,8 @@ struct engine_stats {
                                                kinds. At most seconds old while the store answers */
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
     bool store_away;      /* a shared store cannot be reached (engine_store_away) */
+    int64_t turn_ms;      /* how long the batch in hand has been decided and committed; 0: there is
+                             none */
     uint64_t quarantined; /* tenants that presented a fence from a lost future (quarantine.h) */
 };
 

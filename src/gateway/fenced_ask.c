@@ -6,8 +6,6 @@
 
 enum {
     LEASE_MARGIN_MS = 5000,        /* by which a lease outlasts the call, at least */
-    STANDSTILL_MS = 1000,          /* tolerated between a grant and its request: less than the
-                                      margin */
     SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are bounded */
 };
 
@@ -73,22 +71,12 @@ static int64_t lease_of(const struct config_route *route)
     return route->lease_ms > least ? route->lease_ms : least;
 }
 
-/* Otherwise the operation may be unknown by now, looked up as not executed, and granted to a
- * different request (P1). Within a moment none of that can have happened. After longer, the boot
- * clock and the engine's time must agree, because the engine's may have been stepped. */
 bool fenced_lease_covers_call(const struct fenced *fenced)
 {
     const struct gateway *gateway = fenced->request.gateway;
-    const struct engine_call *granted = &fenced->call.engine;
-    int64_t send_until_ms =
-        granted->decision.next.lease_expires_ms - fenced->request.route->total_ms;
-    int64_t since_ms = clock_read(&gateway->clock).boot_ms - granted->boot_before_ms;
-    struct engine_stats stats;
-    if (since_ms < STANDSTILL_MS) {
-        return true;
-    }
-    engine_stats(door_engine(gateway->door), &stats);
-    return granted->now_ms + since_ms < send_until_ms && stats.now_ms < send_until_ms;
+    struct door_grant grant = door_grant_of(&fenced->call.engine);
+    return door_grant_covers(gateway->door, &grant, clock_read(&gateway->clock).boot_ms,
+        fenced->request.route->total_ms);
 }
 
 /* How long a duplicate waits for the first one's answer: as long as the route says, or less if the

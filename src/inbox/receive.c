@@ -277,7 +277,7 @@ static void run_all(struct receiving *all)
         struct err err;
         struct dispatch_granted granted = {.record = &item->made.engine.decision.next,
             .body = buf_view(&item->made.frame),
-            .now_ms = item->made.engine.now_ms,
+            .grant = door_grant_of(&item->made.engine),
             .done = on_run,
             .context = item};
         item->is_run = item->made.engine.decision.kind == DECISION_FIRST_SEEN &&

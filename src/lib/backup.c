@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/vault.h"
 #include "lib/inspect.h"
 #include "store/journal/journal.h"
 
@@ -219,7 +220,16 @@ static enum status copy(struct backup *self, struct err *err)
     struct journal_copy how = {
         .from = self->options->from, .to = self->fresh, .progress = on_copied, .context = self};
     enum status status = journal_copy(&how, err);
-    if (status != OK && self->no_room) {
+    if (status == OK) { /* after the journal: the key of every body that it has is there by now */
+        bool is_copied;
+        status = vault_copy_key(self->options->from, self->fresh, &is_copied, err);
+    }
+    if (status == OK) {
+        int failed = io_sync_dir(&io_system, self->fresh);
+        return failed == 0 ? OK
+                           : err_errno(err, E_UNAVAILABLE, -failed, "cannot flush '%s'", self->to);
+    }
+    if (self->no_room) {
         (void)err_errno(err, E_UNAVAILABLE, ENOSPC, "cannot copy to '%s'", self->to);
         err_hint(err, "nothing was written; make room, or name a directory on a different disk");
     }

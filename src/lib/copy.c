@@ -18,7 +18,6 @@ enum {
     CHAINS_MAX = 1 << 20,        /* chains of a source; more would need a table of their own */
     PIECE_ENTRIES = 512,
     SHOWN_BYTES_MAX = 4096,
-    KEY_FILE_BYTES_MAX = 128, /* 32 bytes, or 64 digits and the end of a line */
 };
 
 enum status copy_tell(
@@ -482,19 +481,14 @@ static enum status copy_records(struct copy *self, struct err *err)
 
 /* ---- the key of bodies ---------------------------------------------------------------------- */
 
-static bool key_path(const char *dir, char ret_path[PATH_MAX])
-{
-    int len = dir == NULL ? -1 : snprintf(ret_path, PATH_MAX, "%s/body.key", dir);
-    return len > 0 && len < PATH_MAX;
-}
-
 static enum status open_vault(struct copy *self, struct err *err)
 {
     char path[PATH_MAX];
     const char *files[] = {path};
     struct vault_options how = {.key_files = files, .key_file_count = 1};
     struct vault *vault = NULL;
-    int fd = key_path(self->options->from_dir, path)
+    const char *dir = self->options->from_dir;
+    int fd = dir != NULL && vault_path(dir, path, sizeof path)
                  ? io_system.open(io_system.context, path, O_RDONLY, 0)
                  : -ENOENT;
     if (fd < 0) {
@@ -509,28 +503,10 @@ static enum status open_vault(struct copy *self, struct err *err)
 /* From journal to journal the key is copied too: otherwise the new journal would make its own. */
 static enum status copy_key(struct copy *self, struct err *err)
 {
-    char from[PATH_MAX];
-    char to[PATH_MAX];
-    char bytes[KEY_FILE_BYTES_MAX];
-    const struct io *io = &io_system;
-    if (self->vault == NULL || !key_path(self->options->from_dir, from) ||
-        !key_path(self->options->to_dir, to)) {
-        return OK;
-    }
-    int fd = io->open(io->context, from, O_RDONLY, 0);
-    ssize_t size = fd < 0 ? fd : io->pread(io->context, fd, bytes, sizeof bytes, 0);
-    (void)(fd < 0 ? 0 : io->close(io->context, fd));
-    int failed = size < 0 ? (int)size : 0;
-    fd = failed == 0 ? io->open(io->context, to, O_WRONLY | O_CREAT | O_TRUNC, 0600) : failed;
-    if (fd >= 0) {
-        failed = io_write_full(io, fd, bytes, (size_t)size, 0);
-        failed = failed == 0 ? io->fsync(io->context, fd) : failed;
-        (void)io->close(io->context, fd);
-    }
-    mem_wipe(bytes, sizeof bytes);
-    failed = fd < 0 ? fd : failed;
-    self->result.key_copied = failed == 0;
-    return failed == 0 ? OK : err_errno(err, E_UNAVAILABLE, -failed, "cannot write '%s'", to);
+    const struct copy_options *options = self->options;
+    return self->vault == NULL || options->to_dir == NULL
+               ? OK
+               : vault_copy_key(options->from_dir, options->to_dir, &self->result.key_copied, err);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------ */

@@ -238,15 +238,13 @@ enum status server_vault(struct server *server, const struct vault **ret_vault, 
     const struct config *config = server->config;
     char path[PATH_MAX];
     if (server->vault == NULL) {
-        int len = server->facts.dir == NULL
-                      ? 0
-                      : snprintf(path, sizeof path, "%s/body.key", server->facts.dir);
-        if (len < 0 || (size_t)len >= sizeof path) {
+        const char *dir = server->facts.dir;
+        if (dir != NULL && !vault_path(dir, path, sizeof path)) {
             return err_set(err, E_INVALID, "the path of the store is too long");
         }
         struct vault_options options = {.key_files = config->key_files,
             .key_file_count = config->key_file_count,
-            .own_path = len > 0 ? path : NULL,
+            .own_path = dir != NULL ? path : NULL,
             .is_fleeting = strncmp(config->store, "mem:", 4) == 0};
         enum status status = vault_new(&options, &server->vault, err);
         if (status != OK) {

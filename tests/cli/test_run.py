@@ -1,10 +1,12 @@
 """once run: one child, exact replays, conflicts, bounds, signals."""
+import fcntl
 import json
 import os
 import pty
 import re
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -51,6 +53,19 @@ def test_a_failure_runs_again_only_when_asked(once, tmp_path):
     assert once.run("a", *command, options=["--retry-failed"]).code == 0
     assert once.run("a", *command, options=["--retry-failed"]).code == 0
     assert len(lines(tmp_path / "runs")) == 2
+
+
+@stores.journal_only("only a journal is locked")
+def test_a_locked_store_is_waited_for_as_long_as_asked(once, tmp_path):
+    """A process of a different kind may hold it for longer than once run does."""
+    assert once.run("a", "true").code == 0
+    with (tmp_path / "once-data/lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        threading.Timer(6.5, fcntl.flock, (lock, fcntl.LOCK_UN)).start()
+        assert once.run("b", "true", options=["--wait", "60s"]).code == 0
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused = once.run("c", "true", options=["--wait", "0s"])
+        assert refused.code == 125 and b"in use by pid" in refused.err
 
 
 def test_megabytes_come_back_byte_for_byte(once, tmp_path):

@@ -14,7 +14,8 @@ import threading
 import time
 
 import pytest
-from once_server import BINARY, LONG, Broken
+from once_server import BINARY, LONG, Broken, until
+from provider import Provider
 from test_disk_full import FILLER_BYTES, mount_tmpfs, namespace_entered
 
 SMALL = "?segment=64KiB&snapshot=64KiB"  # rolled and saved many times during one copy
@@ -61,10 +62,7 @@ class Load:
         self.sealed.append(key)
 
     def wait_for(self, count):
-        until = time.monotonic() + 60
-        while len(self.sealed) < count:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: len(self.sealed) >= count, "the load stands still")
 
 
 def back_up(server, to, **how):
@@ -137,6 +135,41 @@ def test_a_restored_copy_is_served_and_replays(filled, make_server, tmp_path):
     status, _, document = copy.request("POST", "/v1/fences",
         {"scope": "s", "key": "new", "payload": {}})
     assert status == 201, document
+
+
+@pytest.fixture
+def provider():
+    made = Provider()
+    yield made
+    made.end()
+
+
+def test_work_that_waited_is_sent_from_a_restored_copy(make_server, provider, tmp_path):
+    """Its body is encrypted: the backup has the key."""
+    config = f"""
+connectors: {{pay: {{url: "{provider.url}"}}}}
+effects:
+  pay.capture: {{connector: pay, retry: {{backoff: 10ms}},
+    request: {{path: /charge, headers: {{X-Key: "{{idempotency_key}}"}}}}}}
+"""
+    provider.script("k", "503")
+    provider.retry_after = "3"  # it waits while it is copied
+    server = make_server(config=config)
+    effect = server.request("POST", "/v1/effects", {"effect_type": "pay.capture",
+        "idempotency_key": "k", "target": {}, "payload": {"amount": 5}})[2]["effect_id"]
+
+    def is_status(one, status):
+        return one.request("GET", f"/v1/effects/{effect}")[2]["status"] == status
+
+    until(lambda: provider.of("k") and is_status(server, "pending"), "not refused")
+    done = back_up(server, tmp_path / "b")
+    server.kill9()
+    assert done.returncode == 0, done
+    assert (tmp_path / "b/body.key").stat().st_mode & 0o777 == 0o600
+    restored = make_server(config=config, data_dir=tmp_path / "b")
+    until(lambda: is_status(restored, "acknowledged"), "not sent")
+    assert provider.effects == {"k": 1}
+    assert json.loads(provider.of("k")[-1]["body"]) == {"amount": 5}
 
 
 def test_only_the_owner_can_read_a_backup(filled, tmp_path):

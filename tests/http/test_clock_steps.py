@@ -12,7 +12,9 @@ import time
 import pytest
 from fences import begin_body
 from once_gateway import DUPLICATES_FREE
-from once_server import BINARY, LONG
+from once_server import BINARY, LONG, until
+from provider import Provider
+from shop import Shop, envelope
 from stepping_clock import SteppingClock
 from test_gateway_reconcile import wait_questions
 
@@ -45,10 +47,7 @@ class Shell:
 
 
 def wait_for(path):
-    until = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < until, f"{path.name} never came"
-        time.sleep(0.01)
+    until(path.exists, f"{path.name} never came")
 
 
 @pytest.mark.parametrize("step_s, when",
@@ -158,6 +157,61 @@ def test_what_waited_while_the_machine_slept_past_its_lease_is_not_sent(origin, 
     assert (origin.effects["first"], origin.effects["waiting"]) == (1, 1)
 
 
+@pytest.fixture
+def provider():
+    made = Provider(keeps=False)
+    yield made
+    made.end()
+
+
+def stood_still(server, id):
+    """The attempts that were given back without anything sent."""
+    page = server.request("GET", f"/v1/evidence?operation_id={id}")[2]
+    return [entry for entry in page["entries"] if "stood still" in json.dumps(entry)]
+
+
+def test_an_effect_claimed_before_a_sleep_past_its_lease_is_not_sent(make_server, provider,
+        tmp_path):
+    """By now the claim may be unknown, settled by an operator and claimed by somebody else (P1)."""
+    clock = SteppingClock(tmp_path)
+    server = make_server(env=clock.env, config=f"""
+connectors: {{pay: {{url: "{provider.url}", timeout: {{total: 6s}}}}}}
+effects:
+  pay.capture: {{connector: pay, retry: {{backoff: 10ms}},
+    request: {{path: /charge, headers: {{X-Key: "{{idempotency_key}}"}}}}}}
+""")
+    provider.script("k", "503")
+    provider.retry_after = "2"  # time to hold the next claim
+    effect_id = server.request("POST", "/v1/effects", {"effect_type": "pay.capture",
+        "idempotency_key": "k", "target": {}, "payload": {}})[2]["effect_id"]
+
+    def show():
+        return server.request("GET", f"/v1/effects/{effect_id}")[2]
+
+    until(lambda: len(provider.of("k")) == 1 and show()["status"] == "pending", "not refused")
+    with clock.held() as is_held:
+        until(is_held, "nothing was claimed")
+        clock.sleep(MINUTES_S)
+    until(lambda: show()["status"] == "acknowledged", "not sent again")
+    assert (len(provider.of("k")), show()["attempt"]) == (2, 3)  # the second one was not sent
+    assert provider.effects == {"k": 1} and len(stood_still(server, effect_id)) == 1
+
+
+def test_a_command_granted_before_a_sleep_past_its_lease_is_not_run(make_server, tmp_path):
+    clock, shop = SteppingClock(tmp_path), Shop()
+    server = make_server(env=clock.env, config=shop.config())
+    with contextlib.closing(shop), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with clock.held() as is_held:
+            asked = pool.submit(server.request, "POST", "/v1/commands", envelope("cancel"))
+            until(is_held, "nothing was granted")
+            clock.sleep(MINUTES_S)
+        command_id = asked.result()[2]["command_id"]
+        until(lambda: server.request("GET", f"/v1/commands/{command_id}")[2]["status"] ==
+            "executed", "not run again")
+        assert [headers["Once-Attempt"] for _, headers, _ in shop.seen] == ["2"]
+        assert len(stood_still(server, command_id)) == 1
+
+
 def test_a_sleep_of_the_machine_is_no_quiet_time(origin, make_gateway, tmp_path):
     """An upstream on the same machine slept as well: it still has the request, and says that
     nothing was executed until it goes on with it (P5)."""
@@ -169,9 +223,9 @@ def test_a_sleep_of_the_machine_is_no_quiet_time(origin, make_gateway, tmp_path)
     assert gateway.post("a").status == 504
     wait_questions(origin, "a", 1)
     clock.sleep(MINUTES_S)
-    until = time.monotonic() + 30
+    end = time.monotonic() + 30
     while (answer := gateway.post("a")).status != 200:
-        assert time.monotonic() < until, answer
+        assert time.monotonic() < end, answer
         time.sleep(0.2)
     assert answer.is_replay and origin.effects["a"] == 1
 

@@ -139,6 +139,20 @@ void door_report(struct door *door, unsigned slot, const struct door_report *rep
     (void)report;
 }
 
+struct door_grant door_grant_of(const struct engine_call *granted)
+{
+    return (struct door_grant){.now_ms = granted->now_ms,
+        .boot_ms = granted->boot_before_ms,
+        .lease_expires_ms = granted->decision.next.lease_expires_ms};
+}
+
+bool door_grant_covers(
+    const struct door *door, const struct door_grant *grant, int64_t boot_ms, int64_t call_ms)
+{
+    (void)door;
+    return grant->now_ms + boot_ms - grant->boot_ms < grant->lease_expires_ms - call_ms;
+}
+
 struct net_loop *http_server_loop(struct http_server *server, unsigned number)
 {
     (void)number;

@@ -529,6 +529,40 @@ static void a_store_out_of_reach_is_not_ready(void **state)
     assert_int_equal(store->ops->close(store, NULL), OK);
 }
 
+/* On the engine's thread, in a commit: it ends when the figures show how long it takes. */
+static void until_shown(void *context)
+{
+    struct fixture *fixture = context;
+    struct engine_stats stats = {0};
+    while (fixture->engine != NULL && stats.turn_ms < 2) {
+        (void)usleep(1000);
+        engine_stats(fixture->engine, &stats);
+    }
+}
+
+static void a_batch_that_does_not_end_is_seen(void **state)
+{
+    struct fixture fixture = {0};
+    struct engine_call call;
+    struct engine_stats stats = {.turn_ms = 1};
+    struct store *memory;
+    struct store *store;
+    (void)state;
+    arena_init(&fixture.arena, &mem_libc, 64 << 20);
+    assert_int_equal(store_mem_new(&(struct store_options){0}, NULL, &memory, NULL), OK);
+    assert_int_equal(fault_new(memory, NULL, &store, NULL), OK);
+    assert_int_equal(engine_new(store, &(struct engine_options){0}, &fixture.engine, NULL), OK);
+    assert_int_equal(do_begin(&fixture, "k", "{}", &call), DECISION_FIRST_SEEN);
+    fault_hook(store, STORE_CALL_COMMIT, until_shown, &fixture);
+    assert_int_equal(do_begin(&fixture, "l", "{}", &call), DECISION_FIRST_SEEN);
+    fault_hook(store, STORE_CALL_COMMIT, NULL, NULL);
+    while (stats.turn_ms > 0) {
+        engine_stats(fixture.engine, &stats);
+    }
+    assert_int_equal(engine_free(fixture.engine, NULL), OK);
+    arena_release(&fixture.arena);
+}
+
 int main(void)
 {
 #define ENGINE_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -548,6 +582,7 @@ int main(void)
         ENGINE_TEST(an_engine_that_stopped_for_good_says_so),
         ENGINE_TEST(requests_beyond_the_limits_are_refused_by_name),
         TEST(a_store_out_of_reach_is_not_ready),
+        TEST(a_batch_that_does_not_end_is_seen),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

@@ -521,6 +521,19 @@ static void not_ready_is_503_and_says_what(void **state)
     assert_string_equal(world.body, "not ready: serving");
 }
 
+/* It can be read on a connection of its own, and the batch in hand does not end. */
+static void a_store_that_does_not_commit_is_not_ready(void **state)
+{
+    world.stats.turn_ms = 2999;
+    run(*state, api_readyz);
+    assert_int_equal(world.status, 200);
+    memset(&world, 0, sizeof world);
+    world.stats.turn_ms = 3000;
+    run(*state, api_readyz);
+    assert_int_equal(world.status, 503);
+    assert_string_equal(world.body, "not ready: store");
+}
+
 static void verbose_lists_the_checks_and_keeps_places_from_strangers(void **state)
 {
     struct fixture *fixture = *state;
@@ -602,6 +615,7 @@ int main(void)
         PAGE_TEST(alive_is_ok_whatever_the_engine_says),
         PAGE_TEST(ready_asks_the_engine),
         PAGE_TEST(not_ready_is_503_and_says_what),
+        PAGE_TEST(a_store_that_does_not_commit_is_not_ready),
         PAGE_TEST(verbose_lists_the_checks_and_keeps_places_from_strangers),
         PAGE_TEST(figures_are_of_the_callers_tenant_alone),
         PAGE_TEST(the_document_is_in_the_program),
