@@ -35,7 +35,7 @@ enum {
     SIM_STEPS = 700,
     SIM_TOTAL_MS = 6000,  /* timeout.total of every connector */
     SIM_QUIET_MS = 10000, /* of every lookup */
-    SIM_KEEPS_MS = 40000, /* of every key */
+    SIM_KEEPS_MS = 30000, /* of every key */
     SIM_PAUSE_MS = 5000,  /* of every breaker … */
     SIM_FAILURES = 3,     /* … after as many failures */
     SIM_ATTEMPTS = 4,     /* of every effect */

@@ -242,7 +242,7 @@ static const char *const type_names[SIM_TYPES] = {"keyed", "asked", "bare", "lan
 
 static const char config_text[] =
     "connectors:\n"
-    "  k: {url: \"http://127.0.0.1:1\", idempotency: {header: Idempotency-Key, keeps: 40s},\n"
+    "  k: {url: \"http://127.0.0.1:1\", idempotency: {header: Idempotency-Key, keeps: 30s},\n"
     "    timeout: {connect: 2s, first_byte: 5s, total: 6s}, concurrency: 2,\n"
     "    breaker: {failures: 3, pause: 5s}}\n"
     "  a: {url: \"http://127.0.0.1:1\", timeout: {connect: 2s, first_byte: 5s, total: 6s},\n"
@@ -250,7 +250,7 @@ static const char config_text[] =
     "      quiet: 10s}, breaker: {failures: 3, pause: 5s}}\n"
     "  b: {url: \"http://127.0.0.1:1\", timeout: {connect: 2s, first_byte: 5s, total: 6s},\n"
     "    rate: 5, breaker: {failures: 3, pause: 5s}}\n"
-    "  l: {url: \"http://127.0.0.1:1\", idempotency: {header: Idempotency-Key, keeps: 40s},\n"
+    "  l: {url: \"http://127.0.0.1:1\", idempotency: {header: Idempotency-Key, keeps: 30s},\n"
     "    timeout: {connect: 2s, first_byte: 5s, total: 6s},\n"
     "    breaker: {failures: 3, pause: 5s}}\n"
     "effects:\n"
