@@ -10,8 +10,10 @@ import atexit
 import functools
 import hashlib
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,10 @@ import servers  # noqa: E402
 KIND = os.environ.get("ONCE_TEST_STORE") or "journal"
 SHARED = KIND != "journal"
 BINARY = os.environ.get("ONCE_BIN") or str(servers.ROOT / "build/once")
+
+
+KEPT = re.compile(r"^(commands|effects|inbox):", re.M)  # what has bodies that are encrypted
+OWN_KEY = re.compile(r"^secrets:", re.M)
 
 
 def journal_only(reason):
@@ -55,6 +61,22 @@ def shared_url(directory):
     url = f"{base_url()}?fsync=off&schema={name}"  # the private server does not wait for the disk
     subprocess.run([BINARY, "migrate", "--store", url], check=True, capture_output=True, timeout=60)
     return url
+
+
+@functools.cache
+def key_file():
+    """The key of bodies that the processes of a shared store have in common."""
+    with tempfile.NamedTemporaryFile("w", prefix="once-key-", delete=False) as file:
+        file.write(os.urandom(32).hex() + "\n")
+    atexit.register(os.unlink, file.name)
+    return file.name
+
+
+def with_key(config):
+    """A journal makes its own key of bodies; processes of a shared store are told theirs."""
+    if not SHARED or config is None or not KEPT.search(config) or OWN_KEY.search(config):
+        return config
+    return f"{config}\nsecrets: {{key_file: {key_file()}}}\n"
 
 
 def url_of(directory, options=""):

@@ -58,8 +58,11 @@ static void dump_frame(const struct frame *frame)
         break;
     case FRAME_REQUEST:
     case FRAME_OUTCOME:
+    case FRAME_ERASED:
         (void)printf("    %8" PRIu64 "  %s body %s of %zu bytes\n", frame->offset,
-            frame->kind == FRAME_REQUEST ? "request" : "outcome",
+            frame->kind == FRAME_ERASED    ? "erased"
+            : frame->kind == FRAME_REQUEST ? "request"
+                                           : "outcome",
             text_put_hex(hex, frame->payload.data, sizeof(struct digest)),
             frame->payload.len - sizeof(struct digest));
         break;

@@ -12,7 +12,7 @@ Prints "ok", "ok, torn tail" or "damaged: …". Exit: 0 ok, 1 damaged, 2 usage o
 import base64, hashlib, json, pathlib, re, struct, sys
 
 BLOCK, SECTOR, HEADER, FRAME = 4096, 512, 64, 12
-RECORD, TOUCH, ENTRY, REQUEST, OUTCOME, MOVED = 1, 2, 3, 4, 5, 6
+RECORD, TOUCH, ENTRY, REQUEST, OUTCOME, MOVED, ERASED = range(1, 8)
 STATUS = ("- in_progress unknown released executed failed rejected compensated "
           "pending waiting dead compensating").split()
 PREFIX = {1: "op_", 2: "op_", 3: "cmd_", 4: "eff_", 5: "dlv_"}
@@ -242,7 +242,7 @@ class Journal:
         while place < at + content:
             size, kind, crc = struct.unpack("<III", data[place:place + FRAME].ljust(FRAME, b"\0"))
             end = place + FRAME + size
-            need(end <= at + content and 1 <= kind <= 6 and crc == crc32c(
+            need(end <= at + content and 1 <= kind <= 7 and crc == crc32c(
                 data[place:place + 8] + data[place + FRAME:end], self.seed ^ place), "a frame")
             frames.append((kind, self.number << 32 | place, data[place + FRAME:end]))
             place = end
@@ -252,7 +252,10 @@ class Journal:
         return frames, at + length
     def frame(self, kind, place, payload):
         change = self.change
-        if kind in (REQUEST, OUTCOME):
+        if kind == ERASED:  # a request body: its digest, and zeros in its place
+            need(REQUEST not in change and not any(payload[32:]), "a body that was not erased")
+            change[REQUEST] = payload[:32], len(payload) - 32, place, True
+        elif kind in (REQUEST, OUTCOME):
             need(kind not in change and sha256(payload[32:]) == payload[:32], "a body's digest")
             change[kind] = payload[:32], len(payload) - 32, place, True
         elif kind in (RECORD, MOVED):

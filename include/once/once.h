@@ -227,6 +227,11 @@ struct once_answer {
     const struct once_operation *operation; /* the record now; NULL if conflict or not found */
     const char *diff;   /* with a conflict of JSON payloads: RFC 6902, from the first to this one */
     int diff_truncated; /* diff would exceed 16 KiB: some operations are left out */
+    /* Of once_seal_effects, absent in version 0.1. */
+    const char
+        *effects; /* sealed: JSON array, one object for each effect, in their order: effect_id,
+                            idempotency_key, status, status_url; else NULL */
+    int effect_refused; /* ONCE_CONFLICT_REJECTED: which effect is in conflict, counted from 1 */
 };
 
 /* ---- open and close ------------------------------------------------------------------------ */
@@ -262,6 +267,25 @@ ONCE_API int once_renew(struct once *once, const struct once_hold *hold,
 ONCE_API int once_resolve(struct once *once, const struct once_resolve *resolve,
     struct once_answer **ret_answer, struct once_error *error);
 ONCE_API void once_answer_free(struct once *once, struct once_answer *answer);
+
+/* ---- effects ------------------------------------------------------------------------------- */
+/* The transactional outbox: effects that are written in the commit of a seal, and that a server
+ * (once serve) sends afterwards. This library sends nothing. */
+
+/* Reads the effect types, their connectors and `secrets.key_file` from the configuration file of
+ * the servers that send. An effect is checked against them, as the server checks it. Again: the new
+ * file counts for the seals that follow, if it is valid; the keys of the first one stay.
+ * ONCE_E_INVALID: the file is not valid, or its key cannot be used; the text has the line. */
+ONCE_API int once_effect_types(
+    struct once *once, const char *config_file, struct once_error *error);
+/* once_seal with effects: all of it happens, or nothing. effects is a JSON array of at most 64
+ * effect envelopes, as `effects` in POST /v1/fences/{operation_id}/seal: effect_type, payload, …;
+ * command_id is the operation's id if it is absent. An effect that exists already is not written
+ * again. ONCE_E_INVALID: once_effect_types was not called, or an effect is invalid or of an unknown
+ * type; the text says which. A different payload under the key of an effect is the decision
+ * ONCE_CONFLICT_REJECTED: nothing happened, and the grant is still yours. */
+ONCE_API int once_seal_effects(struct once *once, const struct once_seal *seal,
+    struct once_bytes effects, struct once_answer **ret_answer, struct once_error *error);
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
@@ -337,6 +361,10 @@ struct once_call {
 /* ONCE_OK: done will be called. Any other result: it will not be called, and nothing happened. */
 ONCE_API int once_submit(struct once *once, const struct once_call *call, once_done done,
     void *context, struct once_error *error);
+
+/* once_seal_effects likewise. */
+ONCE_API int once_submit_seal_effects(struct once *once, const struct once_seal *seal,
+    struct once_bytes effects, once_done done, void *context, struct once_error *error);
 
 /* ---- names --------------------------------------------------------------------------------- */
 

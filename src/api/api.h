@@ -61,14 +61,15 @@ struct api_routes {
 struct api_request; /* routes.h */
 struct json_value;
 struct member_fault;
+struct seal_effects;
 
 /* The effects that a seal carries. The API does not know envelopes; the door of effects reads
  * them. */
 struct api_outbox {
-    /* Read an envelope into an enqueue that is part of the seal's commit. command_id is used where
-     * the envelope names none. E_INVALID, E_NOMEM, E_UNAVAILABLE. */
-    enum status (*read)(void *state, struct api_request *request, const struct json_value *envelope,
-        struct slice command_id, struct engine_call *call, struct member_fault *fault);
+    /* Read a list of envelopes as seal_effects_read does. command_id is used where an envelope
+     * names none. */
+    enum status (*read)(void *state, struct api_request *request, const struct json_value *list,
+        struct slice command_id, struct seal_effects *ret_effects, struct member_fault *fault);
     /* The effect is durable. */
     void (*made)(void *state, const struct record *record);
     void *state;

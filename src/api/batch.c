@@ -69,7 +69,7 @@ static enum status read_items(
         }
         call->door.engine.context = batch;
         batch->items[i] = call;
-        batch->call_count += 1 + call->effect_count;
+        batch->call_count += 1 + call->effects.count;
         if (batch->call_count > LIMIT_GROUP_REQUESTS_MAX) {
             return member_refuse(fault, "batch_too_large",
                 "the batch has more items and effects than group_requests_max (%d)",
@@ -200,10 +200,10 @@ static void admit(struct api_batch *batch)
         if (api_call_admit(call)) {
             call->door.engine.done = done;
             batch->submitted[batch->submitted_count++] = &call->door.engine;
-            for (size_t k = 0; k < call->effect_count; k++) {
-                call->effects[k]->context = batch;
-                call->effects[k]->done = done;
-                batch->submitted[batch->submitted_count++] = call->effects[k];
+            for (size_t k = 0; k < call->effects.count; k++) {
+                call->effects.calls[k]->context = batch;
+                call->effects.calls[k]->done = done;
+                batch->submitted[batch->submitted_count++] = call->effects.calls[k];
             }
         }
     }

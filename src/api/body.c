@@ -304,39 +304,16 @@ enum status api_body_begin(
 
 /* ---- effects of a seal --------------------------------------------------------------------- */
 
-/* Each is an enqueue that depends on the seal: all of them take effect, or none. */
 static enum status take_effects(
     struct api_call *call, const struct json_value *list, struct member_fault *fault)
 {
-    struct api_request *request = call->request;
-    const struct api_outbox *outbox = &request->api->outbox;
+    const struct api_outbox *outbox = &call->request->api->outbox;
     if (list == NULL) {
         return OK;
     }
-    if (list->type != JSON_ARRAY || list->count > API_SEAL_EFFECTS_MAX) {
-        return WRONG(fault,
-            "member 'effects' must be an array of at most seal_effects_max (%d) "
-            "effects",
-            API_SEAL_EFFECTS_MAX);
-    }
-    for (uint32_t i = 0; i < list->count; i++) {
-        struct engine_call *effect = arena_zalloc(request->exchange->arena, sizeof *effect);
-        enum status status = effect == NULL ? E_NOMEM
-                             : outbox->read == NULL
-                                 ? WRONG(fault, "effects are not configured")
-                                 : outbox->read(outbox->state, request, &list->items[i],
-                                       call->operation_id_text, effect, fault);
-        if (status == OK && effect->wait_ms != 0) {
-            status = WRONG(fault, "member 'wait' must not be given in a seal");
-        }
-        if (status != OK) {
-            err_prefix(&fault->err, "effects[%u]", i);
-            return status;
-        }
-        effect->needs_previous = true;
-        call->effects[call->effect_count++] = effect;
-    }
-    return OK;
+    return outbox->read == NULL ? WRONG(fault, "effects are not configured")
+                                : outbox->read(outbox->state, call->request, list,
+                                      call->operation_id_text, &call->effects, fault);
 }
 
 /* ---- the holder's calls and an operator's -------------------------------------------------- */

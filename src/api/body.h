@@ -12,7 +12,7 @@
 
 #include "api/routes.h"
 #include "canon/json.h"
-#include "door/members.h"
+#include "canon/members.h"
 
 /* Read the body of the exchange. False: it is not JSON, or memory is short; the request has been
  * answered. */

@@ -141,17 +141,17 @@ static void one_done(struct engine_call *engine)
 static void submit_group(struct api_call *call)
 {
     struct api_request *request = call->request;
-    struct engine_call *group[1 + API_SEAL_EFFECTS_MAX];
+    struct engine_call *group[1 + SEAL_EFFECTS_MAX];
     struct err err = {.status = OK};
     group[0] = &call->door.engine;
-    for (size_t i = 0; i < call->effect_count; i++) {
-        group[i + 1] = call->effects[i];
+    for (size_t i = 0; i < call->effects.count; i++) {
+        group[i + 1] = call->effects.calls[i];
         group[i + 1]->context = request->exchange;
         group[i + 1]->done = one_done;
     }
     call->door.engine.done = one_done;
-    atomic_store(&call->left, 1 + call->effect_count);
-    if (engine_submit_all(door_engine(request->api->door), group, 1 + call->effect_count, &err) !=
+    atomic_store(&call->left, 1 + call->effects.count);
+    if (engine_submit_all(door_engine(request->api->door), group, 1 + call->effects.count, &err) !=
         OK) {
         api_fail(request, &err);
     }
@@ -181,7 +181,7 @@ static void submit(struct api_call *call)
     }
     request->exchange->state = call;
     request->exchange->resume = resume;
-    if (call->effect_count > 0) {
+    if (call->effects.count > 0) {
         submit_group(call);
         return;
     }

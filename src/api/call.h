@@ -15,9 +15,8 @@
 
 #include "api/routes.h"
 #include "canon/json.h"
-#include "door/members.h"
-
-enum { API_SEAL_EFFECTS_MAX = 64 }; /* of one seal: far more than a handler returns */
+#include "canon/members.h"
+#include "envelope/seal_effects.h"
 
 /* One call to the engine for one request. A batch has many. */
 struct api_call {
@@ -31,8 +30,7 @@ struct api_call {
     size_t answer_bytes;            /* reserved in a batch's answer for this call */
     char location[64];              /* of the operation, for a first_seen */
     /* The effects of a seal: they form one dependent group with it, in one commit. */
-    struct engine_call *effects[API_SEAL_EFFECTS_MAX];
-    size_t effect_count;
+    struct seal_effects effects;
     _Atomic size_t left; /* of a single seal and its effects: calls not decided yet */
 };
 

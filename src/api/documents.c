@@ -106,30 +106,18 @@ static void put_in_progress(
     buf_str(out, "\"}");
 }
 
-/* The effects of a seal, each with its name and its URL. */
+/* The effects of a seal; new ones are offered to the dispatcher. */
 static void put_effects(struct api_call *call, struct buf *out)
 {
     const struct api_outbox *outbox = &call->request->api->outbox;
     struct jsonw json = {.out = out, .comma = true};
-    char id[KIND_ID_TEXT_BYTES];
-    char url[64];
-    jsonw_open(&json, "effects", '[');
-    for (size_t i = 0; i < call->effect_count; i++) {
-        const struct decision *decision = &call->effects[i]->decision;
-        const struct record *effect = &decision->next;
+    seal_effects_put(&json, "effects", &call->effects);
+    for (size_t i = 0; i < call->effects.count; i++) {
+        const struct decision *decision = &call->effects.calls[i]->decision;
         if (decision->kind == DECISION_ENQUEUED) {
-            outbox->made(outbox->state, effect);
+            outbox->made(outbox->state, &decision->next);
         }
-        (void)snprintf(url, sizeof url, "/v1/effects/%s",
-            kind_id_put(id, RECORD_EFFECT, &effect->operation_id));
-        jsonw_open(&json, NULL, '{');
-        jsonw_str(&json, "effect_id", id);
-        jsonw_bytes(&json, "idempotency_key", effect->key.key);
-        jsonw_str(&json, "status", kind_word(RECORD_EFFECT, effect->status, effect->attempt));
-        jsonw_str(&json, "status_url", url);
-        jsonw_close(&json, '}');
     }
-    jsonw_close(&json, ']');
 }
 
 static void put_sealed(struct api_call *call, struct buf *out, struct api_document *ret_document)
@@ -143,7 +131,7 @@ static void put_sealed(struct api_call *call, struct buf *out, struct api_docume
     put_time(out, ",\"first_seen_at\":", record->created_ms);
     put_time(out, ",\"sealed_at\":", record->sealed_ms);
     put_time(out, ",\"window_expires_at\":", record->window_expires_ms);
-    if (call->effect_count > 0) {
+    if (call->effects.count > 0) {
         put_effects(call, out);
     }
     buf_char(out, '}');
@@ -324,24 +312,21 @@ static void put_decision(struct api_call *call, struct buf *out, struct api_docu
  * reason. */
 static bool put_effect_refusal(struct api_call *call, struct api_document *ret_document)
 {
-    for (size_t i = 0; i < call->effect_count; i++) {
-        const struct engine_call *effect = call->effects[i];
-        if (effect->refused && effect->decision.kind == DECISION_CONFLICT_REJECTED) {
-            ret_document->problem = (struct problem){.status = 409,
-                .code = "idempotency_conflict",
-                .detail =
-                    SLICE_LIT("the key of an effect was used with a different payload; neither "
-                              "the seal nor any of its effects was made"),
-                .effect = PROBLEM_EFFECT_NO,
-                .retry = PROBLEM_RETRY_NO};
-            return true;
-        }
-        if (effect->refused) {
-            ret_document->problem = api_problem_of(&effect->err);
-            return true;
-        }
+    const struct engine_call *effect = seal_effects_refused(&call->effects);
+    if (effect == NULL) {
+        return false;
     }
-    return false;
+    if (effect->decision.kind == DECISION_CONFLICT_REJECTED) {
+        ret_document->problem = (struct problem){.status = 409,
+            .code = "idempotency_conflict",
+            .detail = SLICE_LIT("the key of an effect was used with a different payload; neither "
+                                "the seal nor any of its effects was made"),
+            .effect = PROBLEM_EFFECT_NO,
+            .retry = PROBLEM_RETRY_NO};
+    } else {
+        ret_document->problem = api_problem_of(&effect->err);
+    }
+    return true;
 }
 
 enum status api_document_of(
@@ -384,7 +369,7 @@ size_t api_document_bytes_max(const struct api_call *call)
     case REQUEST_RENEW: break;
     case REQUEST_SEAL:
         return PLAIN_BYTES + ESCAPED_BYTES * call->door.engine.request.effect_id.len +
-               call->effect_count * (PLAIN_BYTES + ESCAPED_BYTES * LIMIT_KEY_BYTES_MAX);
+               seal_effects_bytes_max(&call->effects);
     case REQUEST_RESOLVE: return PLAIN_BYTES + operation_document_bytes_max();
     case REQUEST_LEASE_OVER:
     case REQUEST_HOLDER_GONE:

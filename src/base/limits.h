@@ -55,11 +55,13 @@ enum {
     LIMIT_NOTICES_MAX = 1024, /* not yet acted on; past it every parked call asks again */
 
     /* A store on a server of its own kind, in milliseconds unless the name says otherwise. */
-    LIMIT_STORE_CONNECT_S = 3,         /* to connect to one host: calls wait meanwhile */
-    LIMIT_STORE_LOCK_WAIT_MS = 12000,  /* for keys: longer than a stalled process holds them */
-    LIMIT_STORE_STATEMENT_MS = 20000,  /* one statement on the server, waiting included */
-    LIMIT_STORE_ANSWER_MS = 25000,     /* without one the connection is given up */
-    LIMIT_STORE_FATE_MS = 10000,       /* to learn what became of a commit whose answer was lost */
+    LIMIT_STORE_CONNECT_S = 3,        /* to connect to one host: calls wait meanwhile */
+    LIMIT_STORE_LOCK_WAIT_MS = 12000, /* for keys: longer than a stalled process holds them */
+    LIMIT_STORE_STATEMENT_MS = 20000, /* one statement on the server, waiting included */
+    LIMIT_STORE_ANSWER_MS = 25000,    /* without one the connection is given up */
+    LIMIT_STORE_FATE_MS = 10000,      /* to learn what became of a commit whose answer was lost */
+    LIMIT_SETTLED_MAX =
+        16, /* commits whose fate a store remembers: more than batches are under way */
     LIMIT_STORE_BACKOFF_MS_MAX = 2000, /* between two attempts to connect */
 };
 

@@ -4,10 +4,13 @@
  * their libraries.
  *
  *     check … open → connect → (take → acknowledge | park | extend | lag)* → connect … → close
+ *             open → connect → publish* → connect … → close              (options.publishes)
  *
  * Promises:  a message that was taken and not acknowledged is delivered again: after a new
  *            connection, or after this process has ended. The broker keeps a parked message before
- *            it is acknowledged. No error text contains the URL, which may have a password.
+ *            it is acknowledged. A published message is confirmed by the broker, or certainly not
+ *            stored, or its fate is unknown (E_UNKNOWN); these are never mixed up (P5). No error
+ *            text contains the URL, which may have a password.
  * Does not:  know events or deliveries, or acknowledge anything by itself.
  * Ownership: a message and its slices belong to the source, and live until the next take or
  *            connect.
@@ -23,7 +26,7 @@
 #include "base/slice.h"
 
 enum {
-    BROKER_INTERFACE = 1, /* changes with this file: a module of a different build is refused */
+    BROKER_INTERFACE = 2, /* changes with this file: a module of a different build is refused */
     BROKER_ID_BYTES_MAX = 128, /* of a message */
     BROKER_TAKE_MAX = 128,     /* messages at once: they are stored in one commit */
 };
@@ -47,9 +50,20 @@ struct broker_message {
     size_t field_count;
 };
 
+/* One message to publish: a structured CloudEvent. */
+struct broker_outgoing {
+    struct slice id;   /* the same in every attempt: brokers that deduplicate do it by this */
+    struct slice key;  /* messages with the same key stay in order where a queue has partitions */
+    struct slice type; /* media type of the body */
+    struct slice body;
+};
+
 struct broker_options {
     const char *url;
     const char *consumer; /* this process's name among the consumers of the queue */
+    bool publishes;       /* it is opened for publish, and takes nothing */
+    int64_t keeps_ms;     /* publishes: connect must refuse a broker that recognises a repetition
+                             for a shorter time; 0: none is relied on */
 };
 
 struct broker_module {
@@ -59,6 +73,9 @@ struct broker_module {
      * id. */
     bool ids_last;
     int64_t extend_every_ms_max; /* extend must be called at least this often; 0: never */
+    /* How long the broker recognises a repeated publication unless its administrator changed it;
+     * 0: it does not. */
+    int64_t keeps_ms_usual;
 
     /* Whether the URL is valid; connects to nothing. E_INVALID. */
     enum status (*check)(const char *url, struct err *err) MUST_CHECK;
@@ -73,13 +90,19 @@ struct broker_module {
         const struct broker_message **ret_messages, size_t *ret_count, struct err *err) MUST_CHECK;
     enum status (*acknowledge)(struct broker_source *source, const struct slice *ids, size_t count,
         struct err *err) MUST_CHECK;
-    /* Keep the message aside with the reason, and acknowledge it; both or neither. */
+    /* Keep the message aside with the reason, then acknowledge it. If that fails in between, the
+     * message comes again, and may be kept aside twice. */
     enum status (*park)(struct broker_source *source, const struct broker_message *message,
         const char *reason, struct err *err) MUST_CHECK;
     /* Keep the taken messages assigned to this process. NULL: they stay by themselves. */
     enum status (*extend)(struct broker_source *source, struct err *err) MUST_CHECK;
     /* Messages that no consumer has taken yet. *ret_lag is unchanged if the broker cannot tell. */
     enum status (*lag)(struct broker_source *source, uint64_t *ret_lag, struct err *err) MUST_CHECK;
+    /* Publish, and wait for the broker's confirmation; *ret_ref is the broker's name of the
+     * message. E_UNAVAILABLE: it was certainly not stored, try later. E_INVALID, E_LIMIT: likewise,
+     * and it never will be. E_UNKNOWN: it may have been stored. */
+    enum status (*publish)(struct broker_source *source, const struct broker_outgoing *message,
+        int64_t timeout_ms, char ret_ref[BROKER_ID_BYTES_MAX], struct err *err) MUST_CHECK;
     /* NULL is fine. */
     void (*close)(struct broker_source *source);
 };

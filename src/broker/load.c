@@ -12,6 +12,9 @@
 
 static const struct broker_kind kinds[] = {
     {"redis", "redis rediss redis+sentinel rediss+sentinel", "libhiredis0.14"},
+    {"amqp", "amqp amqps", "librabbitmq4"},
+    {"nats", "nats nats+tls", "libnats3.4"},
+    {"kafka", "kafka kafkas", "librdkafka1"},
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

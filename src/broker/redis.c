@@ -21,9 +21,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/percent.h"
 #include "base/text.h"
-#include "broker/broker.h"
+#include "broker/parts.h"
 #include "store/redis/impl.h"
 
 enum {
@@ -32,7 +31,7 @@ enum {
     BLOCK_MS = 5000,    /* longest wait of one read for new messages */
     CLAIM_EVERY = 2,    /* how often in `idle` other consumers' messages are looked for */
     EXTEND_PAGES_MAX = 128, /* commands of FIELDS_MAX messages each: more than a prefetch */
-    FIELDS_MAX = 64,        /* of a message */
+    FIELDS_MAX = BROKER_FIELDS_MAX,
     WORDS_MAX = 2 * FIELDS_MAX + 16,
     URL_BYTES_MAX = 2048,
 };
@@ -47,6 +46,7 @@ struct broker_source {
     char group[128];
     char consumer[128];
     int64_t idle_ms;
+    bool publishes;
     bool is_reading;                   /* an XREADGROUP for new messages is in progress */
     bool has_history;                  /* our pending messages have not been read to the end … */
     char history[BROKER_ID_BYTES_MAX]; /* … but up to this id */
@@ -61,29 +61,6 @@ struct broker_source {
 
 /* ---- the URL ------------------------------------------------------------------------------- */
 
-static bool decode(struct slice text, char *ret_text, size_t size)
-{
-    size_t len = 0;
-    for (size_t i = 0; i < text.len && len + 1 < size; i++) {
-        char c = text.data[i];
-        if (c == '%') {
-            if (!percent_read(slice_of(text.data + i, text.len - i), &c)) {
-                return false;
-            }
-            i += 2;
-        }
-        if (c == '\0') {
-            return false;
-        }
-        ret_text[len++] = c;
-        if (i + 1 == text.len) {
-            ret_text[len] = '\0';
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whether the option is ours; the others belong to the connection. */
 static bool own_option(
     struct broker_source *self, struct slice option, char ret_db[8], bool *ret_good)
@@ -94,7 +71,7 @@ static bool own_option(
     struct slice value = at == option.len ? SLICE_EMPTY : slice_of(equals + 1, option.len - at - 1);
     uint64_t db = 0;
     if (slice_is(name, "group")) {
-        *ret_good = decode(value, self->group, sizeof self->group);
+        *ret_good = broker_decode(value, self->group, sizeof self->group);
     } else if (slice_is(name, "idle")) {
         *ret_good = text_duration(value, &self->idle_ms) && self->idle_ms >= IDLE_MS_MIN;
     } else if (slice_is(name, "db")) {
@@ -122,7 +99,7 @@ static enum status connection_url(
         slash--;
     }
     if (host == NULL || *slash != '/' || slash <= host + 2 ||
-        !decode(
+        !broker_decode(
             slice_of(slash + 1, (size_t)(end - slash) - 1), self->stream, sizeof self->stream)) {
         (void)err_set(err, E_INVALID, "the path of a redis: queue names its stream");
         err_hint(err, "redis://127.0.0.1:6379/orders?group=once");
@@ -275,6 +252,7 @@ static enum status open_source(
         return err_set(err, E_NOMEM, "out of memory for a queue");
     }
     enum status status = read_url(self, options->url, err);
+    self->publishes = options->publishes;
     (void)snprintf(self->consumer, sizeof self->consumer, "%s", options->consumer);
     status = status == OK ? redis_tls_init(&self->tls, &self->url, err) : status;
     redis_link_init(&self->reads, &self->url, &self->tls);
@@ -328,7 +306,10 @@ static enum status connect_source(struct broker_source *self, struct err *err)
     self->is_claiming = true;
     (void)snprintf(self->claim, sizeof self->claim, "0");
     enum status status = redis_link_open(&self->asks, deadline(REDIS_CONNECT_MS_MAX), err);
-    status = status == OK ? make_group(self, err) : status;
+    if (status != OK || self->publishes) {
+        return status;
+    }
+    status = make_group(self, err);
     if (status == OK) {
         self->reads.nodes = self->asks.nodes; /* where redirects led */
         status = redis_link_open(&self->reads, deadline(REDIS_CONNECT_MS_MAX), err);
@@ -608,6 +589,66 @@ static enum status park(struct broker_source *self, const struct broker_message 
     return status;
 }
 
+/* ---- publishing ---------------------------------------------------------------------------- */
+
+/* An idle connection that has something to read was closed by the server: nothing was sent yet, so
+ * a new one is made. */
+static enum status ready_to_publish(struct broker_source *self, struct err *err)
+{
+    if (link_is_open(&self->asks) && link_wait(&self->asks, -1, 0)) {
+        redis_link_close(&self->asks);
+    }
+    return link_is_open(&self->asks)
+               ? OK
+               : redis_link_open(&self->asks, deadline(REDIS_CONNECT_MS_MAX), err);
+}
+
+/* Once bytes may have left, only the server's own answer says what happened (P5). */
+static enum status publish(struct broker_source *self, const struct broker_outgoing *message,
+    int64_t timeout_ms, char ret_ref[BROKER_ID_BYTES_MAX], struct err *err)
+{
+    struct command add = {.count = 0};
+    redisReply *reply = NULL;
+    struct slice id;
+    uint64_t until_ns = deadline(timeout_ms);
+    enum status status = ready_to_publish(self, err);
+    if (status == OK && clock_nanos() >= until_ns) { /* connecting took all of it */
+        status = err_set(err, E_UNAVAILABLE, "its time was over before it could be published");
+    }
+    if (status != OK) {
+        return E_UNAVAILABLE;
+    }
+    text(&add, "XADD");
+    text(&add, self->stream);
+    text(&add, "*");
+    text(&add, "content-type");
+    word(&add, message->type);
+    text(&add, "event");
+    word(&add, message->body);
+    status = send_command(&self->asks, &add, err);
+    if (status == E_NOMEM) {
+        return err_set(err, E_UNAVAILABLE, "out of memory for a command");
+    }
+    status = status == OK ? link_answer(&self->asks, &reply, until_ns, err) : status;
+    if (status != OK) {
+        redis_link_close(&self->asks);
+        err->status = E_UNKNOWN;
+        return E_UNKNOWN;
+    }
+    if (reply_text(reply, &id) && reply->type != REDIS_REPLY_ERROR &&
+        id.len < BROKER_ID_BYTES_MAX) {
+        keep_id(ret_ref, id);
+    } else {
+        status = err_set(err, E_UNAVAILABLE, "the Redis server at '%s' refused: %.200s",
+            self->asks.where, reply->type == REDIS_REPLY_ERROR ? reply->str : "no id");
+        (void)nodes_redirect(&self->asks, reply->type == REDIS_REPLY_ERROR ? reply->str : "");
+    }
+    freeReplyObject(reply);
+    return status;
+}
+
+/* ---- keeping ------------------------------------------------------------------------------- */
+
 /* Our messages that have not been touched for a quarter of `idle`. */
 static enum status extend_page(struct broker_source *self, size_t *ret_count, struct err *err)
 {
@@ -723,7 +764,7 @@ static void close_source(struct broker_source *self)
         return;
     }
     redis_link_close(&self->reads);
-    if (link_is_open(&self->asks)) {
+    if (link_is_open(&self->asks) && !self->publishes) {
         leave(self);
     }
     drop_reply(self);
@@ -747,4 +788,5 @@ const struct broker_module once_broker = {.interface = BROKER_INTERFACE,
     .park = park,
     .extend = extend,
     .lag = lag,
+    .publish = publish,
     .close = close_source};

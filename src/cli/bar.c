@@ -23,7 +23,10 @@ double bar_seconds(const struct bar *bar)
 void bar_draw(struct bar *bar, uint64_t bytes_done, uint64_t bytes_total, const char *format, ...)
 {
     uint64_t nanos = clock_nanos();
-    if (!bar->is_shown || nanos - bar->shown_ns < (uint64_t)BAR_EVERY_MS * 1000000) {
+    bool as_line = !bar->is_shown && bar->in_lines;
+    uint64_t last_ns = as_line && bar->shown_ns == 0 ? bar->start_ns : bar->shown_ns;
+    uint64_t every_ms = as_line ? UINT64_C(1000) * BAR_LINE_S : (uint64_t)BAR_EVERY_MS;
+    if ((!bar->is_shown && !as_line) || nanos - last_ns < every_ms * 1000000) {
         return;
     }
     char rate[32];
@@ -36,7 +39,16 @@ void bar_draw(struct bar *bar, uint64_t bytes_done, uint64_t bytes_total, const 
     done = done > 1 ? 1 : done;
     int cells = (int)(done * BAR_CELLS);
     bar->shown_ns = nanos;
-    text_put_size(rate, (uint64_t)((double)bytes_done / bar_seconds(bar)));
+    uint64_t speed = (uint64_t)((double)bytes_done / bar_seconds(bar));
+    if (bar->counts) {
+        (void)snprintf(rate, sizeof rate, "%llu", (unsigned long long)speed);
+    } else {
+        text_put_size(rate, speed);
+    }
+    if (as_line) {
+        (void)fprintf(stderr, "once: %s, %d%%\n", text, (int)(done * 100));
+        return;
+    }
     (void)fprintf(stderr, "\r[%.*s%*s] %3d%%  %s  %s/s \033[K", cells,
         "##############################", BAR_CELLS - cells, "", (int)(done * 100), text, rate);
 }

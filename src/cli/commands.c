@@ -575,8 +575,8 @@ static const char *const migrate_text[] = {
     "database. The roles that Once runs as need much less: --grant gives one what once serve, "
     "gateway and run need, without any right to change tables or evidence; --grant-read gives one "
     "what once ls, show, why and psql need to read; --grant-functions lets one call once_begin, "
-    "once_seal and once_release in its own transactions, for the tenant that is named, else as "
-    "before. The roles must exist.",
+    "once_seal, once_release and once_effect in its own transactions, for the tenant that is "
+    "named, else as before. The roles must exist.",
     "With --print, the SQL for an empty database is printed and nothing is connected to: for those "
     "who run it by hand.",
     NULL,
@@ -589,7 +589,7 @@ static const struct option_def migrate_options[] = {
     TEXT("grant", "ROLE", "let this role run Once; may be repeated", .repeated = true),
     TEXT("grant-read", "ROLE", "let this role read the store; may be repeated", .repeated = true),
     TEXT("grant-functions", "ROLE[=TENANT]",
-        "let this role call once_begin, once_seal and once_release; may be repeated",
+        "let this role call once_begin, once_seal, once_release and once_effect; may be repeated",
         .repeated = true),
     FLAG("print", "print the SQL instead of running it"),
     OPT_JSON,

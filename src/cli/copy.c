@@ -14,8 +14,10 @@ static bool progress(void *context, enum copy_step step, uint64_t done, uint64_t
         [COPY_RECORDS] = "records",
         [COPY_COMPARING] = "comparing",
         [COPY_VERIFYING] = "verifying the target"};
-    bar_draw(context, done, total > done ? total : done, "%s: %llu", words[step],
-        (unsigned long long)done);
+    struct bar *bar = context;
+    bar->counts = step == COPY_ENTRIES || step == COPY_RECORDS || step == COPY_COMPARING;
+    bar_draw(
+        bar, done, total > done ? total : done, "%s: %llu", words[step], (unsigned long long)done);
     return true;
 }
 
@@ -93,6 +95,7 @@ int cmd_copy(struct cli *cli)
         .context = &bar};
     const char *shown = cli_url_shown(cli, options.to);
     bar_init(&bar);
+    bar.in_lines = true;
     enum status status = copy_store(&options, &result, &err);
     bar_clear(&bar);
     if (status != OK) {

@@ -29,48 +29,10 @@ static int code_of(enum status status)
     return status == OK ? CLI_OK : status == E_INVALID ? CLI_CONFIG : out_of_memory();
 }
 
-static int read_fault(
-    struct config *config, struct config_faults *faults, const char *what, const char *path)
-{
-    struct config_fault fault = {.line = 0};
-    config_fault_add(
-        config, faults, &fault, "cannot read the %s '%s': %s", what, path, strerror(errno));
-    return CLI_CONFIG;
-}
-
-/* Read a file, with one byte more than allowed so that config_read can tell. In the config's
- * memory: a server reads the file again at every SIGHUP. */
-static int file_text(struct config *config, struct config_faults *faults, const char *what,
-    const char *path, struct slice *ret_text)
-{
-    char *bytes = arena_alloc(&config->arena, CONFIG_BYTES_MAX + 1);
-    size_t used = 0;
-    ssize_t got = 1;
-    if (bytes == NULL) {
-        return out_of_memory();
-    }
-    int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return read_fault(config, faults, what, path);
-    }
-    while (got > 0 && used <= CONFIG_BYTES_MAX) {
-        do {
-            got = read(fd, bytes + used, CONFIG_BYTES_MAX + 1 - used);
-        } while (got < 0 && errno == EINTR);
-        used += got > 0 ? (size_t)got : 0;
-    }
-    int code = got < 0 ? read_fault(config, faults, what, path) : CLI_OK;
-    if (fd != STDIN_FILENO) {
-        (void)close(fd); /* only read */
-    }
-    *ret_text = slice_of(bytes, used);
-    return code;
-}
-
 static int read_file(const char *path, struct config *config, struct config_faults *faults)
 {
     struct slice text = SLICE_EMPTY;
-    int code = file_text(config, faults, "configuration", path, &text);
+    int code = code_of(config_file_text(config, "configuration", path, &text, faults));
     return code == CLI_OK ? code_of(config_read(config, text, faults)) : code;
 }
 
@@ -103,7 +65,7 @@ int serve_config_policy(const char *path, struct config *config, struct config_f
 {
     struct slice text = SLICE_EMPTY;
     size_t first = faults->count;
-    int code = file_text(config, faults, "policy file", path, &text);
+    int code = code_of(config_file_text(config, "policy file", path, &text, faults));
     if (code == CLI_OK) {
         code = code_of(config_policy_read(config, text, faults));
     }
@@ -116,7 +78,7 @@ int serve_config_cases(const char *path, struct config *config, struct config_ca
 {
     struct slice text = SLICE_EMPTY;
     size_t first = faults->count;
-    int code = file_text(config, faults, "cases", path, &text);
+    int code = code_of(config_file_text(config, "cases", path, &text, faults));
     if (code == CLI_OK) {
         code = code_of(config_cases_read(config, text, ret_cases, faults));
     }
@@ -133,7 +95,7 @@ int serve_config_file(const char *path, struct serve_file *ret_file)
     }
     struct config *config = ret_file->config;
     struct config_faults *faults = &ret_file->faults;
-    int code = file_text(config, faults, "configuration", path, &text);
+    int code = code_of(config_file_text(config, "configuration", path, &text, faults));
     ret_file->is_policy = code == CLI_OK && config_is_policy(&mem_libc, text);
     if (ret_file->is_policy) {
         return code_of(config_policy_read(config, text, faults));

@@ -99,7 +99,8 @@ static void text_connector(const void *item)
     const struct config_connector *connector = item;
     char keeps[32];
     char total[32];
-    out_text("%s -> %s\n%-8s", connector->name, connector->url, "");
+    out_text("%s -> %s\n%-8s", connector->name,
+        config_connector_publishes(connector) ? connector->origin : connector->url, "");
     out_text("%s, ",
         config_choice_of(config_connector_options, "connectors.protocol", connector->protocol));
     if (connector->idempotency.header != NULL || connector->idempotency.body != NULL) {

@@ -17,8 +17,8 @@
 #include "api/query.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "canon/members.h"
 #include "command/impl.h"
-#include "door/members.h"
 #include "engine/request_builder.h"
 #include "http/fields.h"
 

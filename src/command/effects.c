@@ -5,10 +5,10 @@
 #include "base/base64.h"
 #include "base/limits.h"
 #include "canon/jcs.h"
-#include "effect/envelope.h"
 #include "engine/operation_document.h"
 #include "engine/query.h"
 #include "engine/request_builder.h"
+#include "envelope/envelope.h"
 
 enum { OUTCOME_BYTES_MAX = 32 << 20, LOOK_ARENA_BYTES_MAX = 64 << 20 };
 

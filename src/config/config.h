@@ -253,6 +253,11 @@ void config_free(struct config *config);
  * are in the config's memory and in the order of the file. */
 enum status config_read(
     struct config *config, struct slice text, struct config_faults *faults) MUST_CHECK;
+/* The text of a file, "-" for standard input, in the config's memory; one byte more than allowed,
+ * so that config_read reports it. `what` names it in the fault: "configuration". E_INVALID: it
+ * cannot be read, and a fault says why. E_NOMEM. */
+enum status config_file_text(struct config *config, const char *what, const char *path,
+    struct slice *ret_text, struct config_faults *faults) MUST_CHECK;
 /* Apply one value from a variable or a flag; `from` names it in faults: "ONCE_DRAIN", "--drain". A
  * list (listen, gateway.upstream) is replaced unless is_more. Setting where the gateway listens, or
  * its upstream, turns it on. Statuses as for config_read. */

@@ -25,14 +25,18 @@ const struct config_option config_connector_options[] = {
                 "long it may be. stripe, paypal, square or adyen. Settings below win over it.",
         .unsure = "Name it if the provider is one of these."),
     ROW("connectors.protocol", CHOICE, CONNECTOR(protocol), .fallback = "http",
-        .choices = {"http", "envelope"},
+        .choices = {"http", "envelope", "amqp", "kafka", "nats", "redis"},
         .help = "http: the provider's own API. envelope: a connector service of yours that is sent "
-                "the whole effect envelope and answers with an acknowledgement.",
+                "the whole effect envelope and answers with an acknowledgement. amqp (RabbitMQ), "
+                "kafka, nats (JetStream), redis (a stream): published as a CloudEvent with "
+                "idempotencykey, and acknowledged by the broker's confirm.",
         .unsure = "http."),
-    ROW("connectors.url", TEXT, CONNECTOR(url), .form = CONFIG_FORM_HANDLER, .is_required = true,
+    ROW("connectors.url", TEXT, CONNECTOR(url), .is_required = true,
         .example = "https://api.pay.example",
         .help = "Required: the provider's API, http:// or https:// with a host, a port and maybe a "
-                "path that every request's path follows.",
+                "path that every request's path follows. For a broker the same URL as `from` of a "
+                "queue: amqp://HOST/QUEUE (or ?exchange=NAME&routing_key=KEY), kafka://HOST/TOPIC, "
+                "nats://HOST/STREAM?subject=NAME, redis://HOST/STREAM.",
         .unsure = "What the provider's manual says; https."),
     ROW("connectors.ca_file", TEXT, CONNECTOR(ca_file), .example = "/etc/once/pay-ca.pem",
         .absent = "the system's certificates",
@@ -85,7 +89,8 @@ const struct config_option config_connector_options[] = {
     ROW("connectors.idempotency.keeps", DURATION, CONNECTOR(idempotency.keeps_ms),
         .fallback = "24h", .min = SECOND_MS, .max = LIMIT_WINDOW_MS_MAX,
         .help = "How long the provider remembers a key. An uncertain effect is sent again with the "
-                "same key only within this time of its first attempt.",
+                "same key only within this time of its first attempt. With protocol: nats it is "
+                "2m unless given, and must not be more than the stream's duplicate window.",
         .unsure = "What the provider's manual says; less when it does not."),
     ROW("connectors.idempotency.bytes_max", COUNT, CONNECTOR(idempotency.key_bytes_max),
         .fallback = "255", .min = 43, .max = LIMIT_KEY_BYTES_MAX,
@@ -227,8 +232,9 @@ const struct config_option config_effect_options[] = {
     ROW("effects.redact", LIST, EFFECT(redact), .form = CONFIG_FORM_POINTER,
         .count = offsetof(struct config_effect, redact_count), .max = CONFIG_POINTERS_MAX,
         .example = "[/card]",
-        .help = "JSON Pointers into the payload of what is never shown. The payload is encrypted "
-                "at rest and erased when the effect is settled, whatever this says.",
+        .help = "JSON Pointers into the payload of what is never shown. Whatever this says, the "
+                "payload is encrypted at rest and erased with the commit that settles the effect; "
+                "a journal's file is rewritten without it within 15 minutes (docs/effects.md).",
         .unsure = "Whatever you would not put into a log."),
     ROW("effects.window", DURATION, EFFECT(window_ms), .fallback = "7d", .min = SECOND_MS,
         .max = LIMIT_WINDOW_MS_MAX,

@@ -21,6 +21,7 @@ enum {
     TEXT_BYTES_MAX = 400,
     JSON_BYTES_MAX = 64 << 10, /* of a setting that is JSON */
     ROWS_MAX = 64,             /* of a table here */
+    NATS_KEEPS_MS = 120000,    /* the duplicate window of a stream, unless it says otherwise */
 };
 #define HOUR_MS INT64_C(3600000)
 #define DAY_MS  (24 * HOUR_MS)
@@ -67,18 +68,29 @@ struct section {
     struct setting_source sources[ROWS_MAX];
 };
 
-/* Where a setting was given, for a fault about it; else the name. */
-static struct yaml_node at(const struct section *section, const char *path)
+static const struct setting_source *source_of(const struct section *section, const char *path)
 {
     size_t i = 0;
     while (strcmp(section->options[i].path, path) != 0) {
         i++;
         ASSERT(section->options[i].path != NULL);
     }
+    return &section->sources[i];
+}
+
+static bool is_given(const struct section *section, const char *path)
+{
+    return source_of(section, path)->is_set;
+}
+
+/* Where a setting was given, for a fault about it; else the name. */
+static struct yaml_node at(const struct section *section, const char *path)
+{
+    const struct setting_source *source = source_of(section, path);
     struct yaml_node node = *section->key;
-    if (section->sources[i].is_set) {
-        node.line = section->sources[i].place.line;
-        node.column = section->sources[i].place.column;
+    if (source->is_set) {
+        node.line = source->place.line;
+        node.column = source->place.column;
     }
     return node;
 }
@@ -311,6 +323,76 @@ static enum status make_url(struct config *config, struct config_connector *conn
     return connector->origin == NULL || connector->base_path == NULL ? E_NOMEM : OK;
 }
 
+bool config_connector_publishes(const struct config_connector *connector)
+{
+    return connector->protocol != CONFIG_PROTOCOL_HTTP &&
+           connector->protocol != CONFIG_PROTOCOL_ENVELOPE;
+}
+
+/* Where a broker is, for people: without user, password and options. */
+static enum status make_broker_url(struct config *config, struct config_connector *connector)
+{
+    const char *host = strstr(connector->url, "://") + 3;
+    size_t len = strcspn(host, "/?");
+    size_t from = 0;
+    for (size_t i = 0; i < len; i++) {
+        from = host[i] == '@' ? i + 1 : from;
+    }
+    char text[TEXT_BYTES_MAX];
+    (void)snprintf(text, sizeof text, "%.*s%.*s", (int)(host - connector->url), connector->url,
+        (int)(len - from + strcspn(host + len, "?")), host + from);
+    connector->origin = config_text(config, slice_str(text));
+    connector->base_path = "";
+    return connector->origin == NULL ? E_NOMEM : OK;
+}
+
+/* A broker confirms what is published, and nothing else. */
+static void check_broker(const struct section *section, struct config_connector *connector)
+{
+    const char *name =
+        config_choice_of(config_connector_options, "connectors.protocol", connector->protocol);
+    const struct config_effect_auth *auth = &connector->auth;
+    struct yaml_node place = at(section, "connectors.url");
+    size_t len = strlen(name);
+    if (strncmp(connector->url, name, len) != 0 || strstr(connector->url, "://") == NULL) {
+        reader_fault(section->reader, &place, NULL,
+            "connectors.url: protocol %s needs a URL of "
+            "%s:",
+            name, name);
+        connector->url = NULL;
+    }
+    if (connector->idempotency.header != NULL || connector->idempotency.body != NULL ||
+        connector->lookup.get != NULL || connector->preset != NULL || auth->header != NULL ||
+        auth->bearer.file != NULL || auth->bearer.env != NULL || auth->basic.file != NULL ||
+        auth->basic.env != NULL) {
+        reader_fault(section->reader, section->key, "a user and a password are part of the URL",
+            "connector '%s': a broker has no preset, auth, lookup or place for a key",
+            connector->name);
+    }
+    if (connector->protocol == CONFIG_PROTOCOL_NATS) {
+        connector->idempotency.header = "Nats-Msg-Id";
+        connector->idempotency.keeps_ms = is_given(section, "connectors.idempotency.keeps")
+                                              ? connector->idempotency.keeps_ms
+                                              : NATS_KEEPS_MS;
+    }
+}
+
+static void check_web(const struct section *section, struct config_connector *connector)
+{
+    static const struct config_option option = {
+        .path = "connectors.url", .form = CONFIG_FORM_HANDLER};
+    struct value_fault fault = {.text = ""};
+    struct yaml_node place = at(section, "connectors.url");
+    if (value_form_check(&option, slice_str(connector->url), &fault) != OK) {
+        reader_fault(
+            section->reader, &place, fault.hint[0] == '\0' ? NULL : fault.hint, "%s", fault.text);
+        connector->url = NULL;
+    } else if (strchr(connector->url, '?') != NULL) {
+        reader_fault(section->reader, &place, "put it into request.path",
+            "connectors.url: '%s' has a query", connector->url);
+    }
+}
+
 /* A secret is in exactly one place, which must be named completely. */
 static void check_secret(
     const struct section *section, const struct config_secret *secret, const char *path)
@@ -390,10 +472,9 @@ static enum status read_connector(
     map_require(reader, config_connector_options, "connector", key->value);
     check_auth(&section, &connector->auth);
     check_lookup(&section, &connector->lookup);
-    if (connector->url != NULL && strchr(connector->url, '?') != NULL) {
-        struct yaml_node place = at(&section, "connectors.url");
-        reader_fault(reader, &place, "put it into request.path", "connectors.url: '%s' has a query",
-            connector->url);
+    bool publishes = config_connector_publishes(connector);
+    if (connector->url != NULL) {
+        (publishes ? check_broker : check_web)(&section, connector);
     }
     if (connector->idempotency.header != NULL && connector->idempotency.body != NULL) {
         struct yaml_node place = at(&section, "connectors.idempotency.body");
@@ -401,7 +482,9 @@ static enum status read_connector(
             "the key goes into a field (%s) or into the body, not into both",
             connector->idempotency.header);
     }
-    return connector->url == NULL ? OK : make_url(reader->config, connector);
+    return connector->url == NULL ? OK
+           : publishes            ? make_broker_url(reader->config, connector)
+                                  : make_url(reader->config, connector);
 }
 
 enum status connectors_read(struct config_reader *reader, const struct yaml_node *key, void *object)

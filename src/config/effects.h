@@ -25,6 +25,10 @@ enum {
 enum config_protocol {
     CONFIG_PROTOCOL_HTTP,     /* the provider's own API */
     CONFIG_PROTOCOL_ENVELOPE, /* a connector service that speaks CCOI */
+    CONFIG_PROTOCOL_AMQP,     /* this and the rest: published to a broker */
+    CONFIG_PROTOCOL_KAFKA,
+    CONFIG_PROTOCOL_NATS,
+    CONFIG_PROTOCOL_REDIS,
 };
 
 enum config_approve { CONFIG_APPROVE_NONE, CONFIG_APPROVE_MANUAL };
@@ -69,8 +73,8 @@ struct config_connector {
     struct config_place place;
     const char *preset; /* the preset's name; NULL: none */
     enum config_protocol protocol;
-    const char *url;       /* as written */
-    const char *origin;    /* scheme, host and port of it */
+    const char *url;       /* as written; a broker's may have a password */
+    const char *origin;    /* scheme, host and port of it, without user and password */
     const char *base_path; /* the rest, without a last slash: "" or "/api" */
     const char *ca_file;   /* NULL: the system's */
     bool allow_internal;   /* a host name may resolve to a private address */
@@ -153,6 +157,8 @@ void config_connector_changes(
     const struct config_connector *a, const struct config_connector *b, struct buf *out);
 void config_effect_changes(
     const struct config_effect *a, const struct config_effect *b, struct buf *out);
+/* Whether its effects are published to a broker. */
+bool config_connector_publishes(const struct config_connector *connector);
 /* Whether the provider can be asked, or keeps keys. */
 bool config_connector_is_shielded(const struct config_connector *connector);
 

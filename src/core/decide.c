@@ -225,7 +225,11 @@ static void grant_again(struct decision *decision, const char *rule, const struc
         leave(decision, DECISION_STALE_VERSION, "B9", found);
         return;
     }
-    ask(keep(decision, found), request);
+    struct record *next = keep(decision, found);
+    ask(next, request);
+    if (!next->request.retained) {
+        next->request = request->request; /* R10: it was erased when the record was settled */
+    }
     grant(decision, DECISION_FIRST_SEEN, rule, request, moment);
 }
 
@@ -361,7 +365,7 @@ static void enqueue_again(struct decision *decision, const struct record *found,
     }
     struct record *next = keep(decision, found);
     ask(next, request);
-    /* The request body may have been erased when the record was settled. */
+    /* R10: the request body was erased when the record was settled. */
     next->request = request->request;
     queue(decision, "E6", request, moment);
 }
@@ -430,6 +434,9 @@ static void settle(struct record *record, enum record_status status, const struc
     record->effect_id = request->effect_id;
     record->outcome = request->outcome;
     record->reason = request->reason;
+    if (record->kind != RECORD_OPERATION) {
+        record->request.retained = false; /* R10: it was kept to be sent; the store erases it */
+    }
     ASSERT(record_sealed(record)); /* R5 */
 }
 
@@ -876,6 +883,10 @@ static void by_id(struct decision *decision, const struct record *found,
     }
     if (decision->change == CHANGE_PUT && request->detail.len > 0) {
         decision->next.detail = request->detail;
+    }
+    if (decision->change == CHANGE_PUT && request->kind == REQUEST_WAKE &&
+        request->request.bytes > 0) {
+        decision->next.request = request->request; /* it was made without its body */
     }
 }
 

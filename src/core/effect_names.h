@@ -1,10 +1,10 @@
 /*
  * effect_names: the two names at the start of an effect's detail, for its evidence (CCO-8).
  *
- * The detail is one JSON object that belongs to the effect module (effect/effect.h). It begins with
- * the members "effect_id" (the caller's name for the effect) and "command_id", in this order and
- * without spaces; either may be absent. Every entry about an effect shows them, so they are found
- * without reading the rest.
+ * The detail is one JSON object that belongs to the module of envelopes (envelope/effect.h). It
+ * begins with the members "effect_id" (the caller's name for the effect) and "command_id", in this
+ * order and without spaces; either may be absent. Every entry about an effect shows them, so they
+ * are found without reading the rest.
  *
  * Promises:  never reads past the detail; in bytes of any other form both names are absent.
  * Ownership: the names point into the detail.

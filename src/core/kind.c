@@ -72,11 +72,13 @@ static const struct kind kinds[] = {
         {
             .name = "effect",
             .id_prefix = "eff_",
-            .requests = REQUESTS_OF_WORK | REQUEST(COMPENSATE) | REQUEST(COMPENSATION_SETTLE),
+            .requests = REQUESTS_OF_WORK | REQUEST(WAIT) | REQUEST(WAKE) | REQUEST(COMPENSATE) |
+                        REQUEST(COMPENSATION_SETTLE),
             .compensable = STATUS(EXECUTED),
             .words =
                 {
                     [RECORD_PENDING] = "pending",
+                    [RECORD_WAITING] = "pending", /* for its payload to be sealed */
                     [RECORD_IN_PROGRESS] = "dispatched",
                     [RECORD_UNKNOWN] = "dispatched",
                     [RECORD_EXECUTED] = "acknowledged",

@@ -4,7 +4,9 @@
  *   kind       made by                              id      starts as
  *   operation  fences, gateway, `once run`          op_     in_progress
  *   command    an intent with a registry entry      cmd_    in_progress, pending or waiting
- *   effect     one call to the outside              eff_    pending
+ *   effect     one call to the outside              eff_    pending; waiting if a function of
+ *                                                           the store made it: until a process
+ *                                                           seals its payload
  *   delivery   one inbound event                    dlv_    in_progress, pending or waiting
  *   source     a seal that named its source         (none)  executed
  *

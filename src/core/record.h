@@ -20,6 +20,10 @@
  *   R9  only in_progress has a holder. Pending has a due time; waiting and unknown may have one.
  *       For every other status it is the end of the lease or window, or never. An unknown operation
  *       of the gateway without a due time is due from the moment it became unknown (record_due_ms).
+ *   R10 a settled record of work that Once performs itself has no request body: the body was kept
+ *       to be sent, and is erased with the change that settles the record (DESIGN section 4). That
+ *       of an operation stays, because it explains conflicts. Records of earlier releases may have
+ *       one, so that record_flaw does not check it.
  *
  * core/kind.h has the state diagram. Only decide() changes the status; a record past its window
  * counts as absent (decide.h). A source's record is only replaced by a newer version

@@ -47,7 +47,8 @@ struct request {
                                   status; compensation_settle: compensated or unknown */
     struct slice effect_id;    /* seal, resolve, wake */
     struct outcome outcome;    /* seal, resolve, wake, cancel */
-    struct body_ref request;   /* begin, enqueue: the canonical body, if it is kept */
+    struct body_ref request;   /* begin, enqueue: the canonical body, if it is kept; wake: the body
+                                  of a record that was made without one */
     struct source source;      /* begin, enqueue */
     struct slice trace;        /* canonical JSON object of trace ids; may be empty */
     struct slice actor;        /* who asked, for evidence; may be empty */

@@ -49,7 +49,9 @@ enum status dispatch_plan_prepare(
     upstreams_load(dispatch->upstreams);
     for (size_t i = 0; status == OK && i < plan->target_count; i++) {
         struct dispatch_target *target = &plan->targets[i];
-        status = upstreams_hold(dispatch->upstreams, &target->upstream, &target->one, err);
+        if (target->sender == NULL) {
+            status = upstreams_hold(dispatch->upstreams, &target->upstream, &target->one, err);
+        }
         if (status != OK) {
             err_prefix(err, "%s '%s'", plan->kind->name, target->name);
             break;
@@ -427,6 +429,11 @@ enum status dispatch_new(
     metrics_targets(door_metrics(dispatch->door), dispatch_figures, dispatch);
     *ret_dispatch = dispatch;
     return OK;
+}
+
+struct door *dispatch_door(const struct dispatch *dispatch)
+{
+    return dispatch->door;
 }
 
 void dispatch_vault(struct dispatch *dispatch, const struct vault *vault)

@@ -35,6 +35,31 @@ struct dispatch_call;
 struct dispatch_gauge; /* the state of a target: its queue, breaker and rates; impl.h */
 struct dispatch_plan;
 
+/* One call by other means than HTTP. Made by the dispatcher; its sender sets the result. */
+struct dispatch_sending {
+    struct slice id;   /* the same in every attempt of a record */
+    struct slice lane; /* calls with the same value should stay in order; may be empty */
+    struct slice type; /* media type of the payload */
+    struct slice payload;
+    int64_t timeout_ms;
+    int64_t send_until_boot_ms; /* by the boot clock: later nothing may be sent (P1) */
+    /* Call it once, on any thread, when the result is set. */
+    void (*done)(struct dispatch_sending *sending);
+    struct dispatch_sending *next; /* the sender's */
+
+    enum outcall_point point;
+    enum outcall_verdict verdict;
+    unsigned status; /* as HTTP would say it, for logs and metrics */
+    char ref[LIMIT_EFFECT_ID_BYTES_MAX + 1];
+    char reason[LIMIT_REASON_BYTES_MAX + 1];
+};
+
+/* Sends calls by other means than HTTP. */
+struct dispatch_sender {
+    /* Must not block. */
+    void (*send)(struct dispatch_sender *sender, struct dispatch_sending *sending);
+};
+
 /* A destination of calls: a connector, or a handler. */
 struct dispatch_target {
     /* Set by the kind. Texts live as long as the plan. */
@@ -45,6 +70,9 @@ struct dispatch_target {
     double rate;          /* calls a second of each tenant, in this process; 0: no limit */
     struct breaker_rule breaker;
     uint64_t answer_bytes_max; /* kept of an answer; 0: 1 MiB */
+    /* Lives as long as the plan. Then upstream is not used, and of what compose sets only payload,
+     * type, id and lane. NULL: HTTP. */
+    struct dispatch_sender *sender;
 
     /* Set by the dispatcher. */
     struct upstreams_one *one;
@@ -110,6 +138,7 @@ struct dispatch_call {
     /* Set by compose. */
     struct slice head; /* the whole request head, including its empty line */
     struct slice payload;
+    struct slice type, id, lane; /* for a sender */
     enum http_method method;
     struct judge_rules rules;
     struct fields_kept keeps;
@@ -155,6 +184,7 @@ struct dispatch_options {
 
 enum status dispatch_new(const struct dispatch_options *options, struct dispatch **ret_dispatch,
     struct err *err) MUST_CHECK;
+struct door *dispatch_door(const struct dispatch *dispatch);
 /* Set the vault that decrypts kept bodies; it must outlive the dispatcher. Call it before any plan
  * is used. */
 void dispatch_vault(struct dispatch *dispatch, const struct vault *vault);

@@ -138,6 +138,7 @@ struct dispatching {
     struct mem mem; /* that arena */
     struct record record;
     struct outcall out;
+    struct dispatch_sending sending;
     struct dispatch_call call;
     struct dispatch_granted granted; /* from dispatch_run; done NULL: we claimed it ourselves */
     struct door_grant grant;         /* CALLING, and not a question: when it was granted */

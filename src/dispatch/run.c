@@ -504,6 +504,16 @@ static enum status check_lease(const struct dispatching *run, struct err *err)
     return covers ? OK : err_set(err, E_UNAVAILABLE, "the server stood still; nothing was sent");
 }
 
+/* A sender may have a queue. The call must still end within the lease, and begin before other
+ * processes may consider this one gone (S12). */
+static int64_t sending_until_ms(const struct dispatching *run)
+{
+    const struct door_grant *grant = &run->grant;
+    int64_t until_ms =
+        grant->lease_expires_ms - grant->now_ms - run->call.target->timeouts.total_ms;
+    return grant->boot_ms + (until_ms < LIMIT_HOLDER_GONE_MS ? until_ms : LIMIT_HOLDER_GONE_MS);
+}
+
 static struct upstream_timeouts timeouts_of(const struct dispatching *run)
 {
     struct upstream_timeouts timeouts = run->call.target->timeouts;
@@ -513,10 +523,48 @@ static struct upstream_timeouts timeouts_of(const struct dispatching *run)
     return timeouts;
 }
 
+/* The sender's result, as an outcall would have it. */
+static void on_sent(struct dispatching *run)
+{
+    const struct dispatch_sending *sending = &run->sending;
+    run->out = (struct outcall){.state = OUTCALL_OVER,
+        .point = sending->point,
+        .verdict = sending->verdict,
+        .status = sending->status,
+        .effect_id = slice_str(sending->ref),
+        .context = run};
+    memcpy(run->out.reason, sending->reason, sizeof run->out.reason);
+    on_called(&run->out);
+}
+
+/* On the sender's thread. */
+static void on_sending_done(struct dispatch_sending *sending)
+{
+    post(CONTAINER_OF(sending, struct dispatching, sending));
+}
+
+static void begin_sending(struct dispatching *run)
+{
+    const struct dispatch_target *target = run->call.target;
+    run->then = on_sent;
+    run->sending = (struct dispatch_sending){.id = run->call.id,
+        .lane = run->call.lane,
+        .type = run->call.type,
+        .payload = run->call.payload,
+        .timeout_ms = target->timeouts.total_ms,
+        .send_until_boot_ms = sending_until_ms(run),
+        .done = on_sending_done};
+    target->sender->send(target->sender, &run->sending);
+}
+
 static void begin(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
     const struct dispatch_target *target = run->call.target;
+    if (target->sender != NULL) {
+        begin_sending(run);
+        return;
+    }
     run->out = (struct outcall){.upstream = upstreams_on(dispatch->upstreams, target->one, 0),
         .head = run->call.head,
         .body = run->call.payload,

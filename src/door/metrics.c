@@ -86,6 +86,8 @@ struct metrics {
     void *tell_context;
     metrics_report_targets tell_targets; /* NULL: there are no targets */
     void *targets_context;
+    metrics_report_sources tell_sources; /* NULL: there are no sources */
+    void *sources_context;
     metrics_report_queues tell_queues; /* NULL: there are no queues */
     void *queues_context;
     const char *dir;             /* of the store; NULL: it has none */
@@ -131,6 +133,12 @@ void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void 
 {
     metrics->tell_targets = tell;
     metrics->targets_context = context;
+}
+
+void metrics_sources(struct metrics *metrics, metrics_report_sources tell, void *context)
+{
+    metrics->tell_sources = tell;
+    metrics->sources_context = context;
 }
 
 void metrics_queues(struct metrics *metrics, metrics_report_queues tell, void *context)
@@ -532,7 +540,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
 }
 
 /* A figure of each upstream or target, with a second label and its value, or NULL. */
-enum { FIGURES_MAX = 5 };
+enum { FIGURES_MAX = METRICS_REFUSALS };
 struct figure_family {
     const char *name;
     const char *type;
@@ -600,6 +608,29 @@ static const struct figure_family target_families[] = {
 };
 #undef FIGURE
 
+#define FIGURE(member) offsetof(struct metrics_source, member)
+static const struct figure_family source_families[] = {
+    {"once_inbox_received_total", "counter", "Events of a source that were signed and read.", NULL,
+        {{NULL, FIGURE(received)}}},
+    {"once_inbox_duplicates_total", "counter", "Those of them whose key was known.", NULL,
+        {{NULL, FIGURE(duplicates)}}},
+    {"once_inbox_stale_total", "counter", "Those of them that a newer version preceded.", NULL,
+        {{NULL, FIGURE(stale)}}},
+    {"once_inbox_refused_total", "counter", "Requests and events of a source that were refused.",
+        "reason",
+        {{"signature_missing", FIGURE(refused[METRICS_REFUSED_MISSING])},
+            {"signature_doubled", FIGURE(refused[METRICS_REFUSED_DOUBLED])},
+            {"signature_malformed", FIGURE(refused[METRICS_REFUSED_MALFORMED])},
+            {"signature_mismatch", FIGURE(refused[METRICS_REFUSED_MISMATCH])},
+            {"signature_too_old", FIGURE(refused[METRICS_REFUSED_TOO_OLD])},
+            {"signature_too_new", FIGURE(refused[METRICS_REFUSED_TOO_NEW])},
+            {"too_many_refusals", FIGURE(refused[METRICS_REFUSED_FLOOD])},
+            {"invalid_event", FIGURE(refused[METRICS_REFUSED_EVENT])},
+            {"body_too_large", FIGURE(refused[METRICS_REFUSED_LENGTH])},
+            {"idempotency_conflict", FIGURE(refused[METRICS_REFUSED_CONFLICT])}}},
+};
+#undef FIGURE
+
 #define FIGURE(member) offsetof(struct metrics_queue, member)
 static const struct figure_family queue_families[] = {
     {"once_queue_connected", "gauge", "1 while the broker of a queue is connected.", NULL,
@@ -640,6 +671,22 @@ static void put_figures(
             put_label(out, family->label, slice_str(family->figures[i].value));
         }
         buf_printf(out, "} %llu\n", (unsigned long long)value);
+    }
+}
+
+static void put_sources(const struct metrics *metrics, struct buf *out)
+{
+    struct metrics_source sources[METRICS_SOURCES_MAX];
+    size_t count = metrics->tell_sources == NULL ? 0
+                                                 : metrics->tell_sources(metrics->sources_context,
+                                                       sources, METRICS_SOURCES_MAX);
+    for (size_t i = 0; count > 0 && i < COUNT(source_families); i++) {
+        const struct figure_family *family = &source_families[i];
+        put_family(out, family->name, family->type, family->help);
+        for (size_t k = 0; k < count; k++) {
+            put_figures(
+                out, family, &(struct figures_of){NULL, "source", sources[k].name, &sources[k]});
+        }
     }
 }
 
@@ -923,6 +970,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         put_engine(&view->engine, out);
         put_store(metrics, out);
         put_server(metrics, view, out);
+        put_sources(metrics, out);
         put_queues(metrics, out);
         put_upstreams(metrics, out);
         put_targets(metrics, &view->engine, out);

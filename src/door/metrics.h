@@ -31,6 +31,7 @@ enum {
     METRICS_TENANTS_MAX = 100,
     METRICS_UPSTREAMS_MAX = 64, /* shown by name; the rest are added up as "_other" */
     METRICS_TARGETS_MAX = 256,  /* likewise */
+    METRICS_SOURCES_MAX = 256,  /* as many as a configuration may have */
     METRICS_QUEUES_MAX = 64,    /* as many as a configuration may have */
     METRICS_VERDICTS = 5,
     METRICS_BREAKERS = 3,
@@ -91,6 +92,34 @@ typedef size_t (*metrics_report_targets)(
     void *context, struct metrics_target *ret_targets, size_t max);
 /* As metrics_upstreams. */
 void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void *context);
+
+/* Why an event of a sender was refused. */
+enum metrics_refusal {
+    METRICS_REFUSED_MISSING, /* no signature; the next five say what is wrong with it */
+    METRICS_REFUSED_DOUBLED,
+    METRICS_REFUSED_MALFORMED,
+    METRICS_REFUSED_MISMATCH,
+    METRICS_REFUSED_TOO_OLD,
+    METRICS_REFUSED_TOO_NEW,
+    METRICS_REFUSED_FLOOD, /* too many such requests */
+    METRICS_REFUSED_EVENT, /* signed, and not an event */
+    METRICS_REFUSED_LENGTH,
+    METRICS_REFUSED_CONFLICT, /* a known id with a different payload */
+    METRICS_REFUSALS
+};
+/* A source of the inbox, and what its senders were answered. */
+struct metrics_source {
+    char name[65];
+    uint64_t received; /* events that were signed and read */
+    uint64_t duplicates;
+    uint64_t stale;
+    uint64_t refused[METRICS_REFUSALS];
+};
+/* Reports up to max sources. Returns how many it reported. Any thread. */
+typedef size_t (*metrics_report_sources)(
+    void *context, struct metrics_source *ret_sources, size_t max);
+/* As metrics_upstreams. */
+void metrics_sources(struct metrics *metrics, metrics_report_sources tell, void *context);
 
 /* A queue of the inbox, and the messages of its broker. */
 struct metrics_queue {

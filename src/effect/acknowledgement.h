@@ -7,7 +7,7 @@
 #ifndef ONCE_EFFECT_ACKNOWLEDGEMENT_H
 #define ONCE_EFFECT_ACKNOWLEDGEMENT_H
 
-#include "effect/effect.h"
+#include "envelope/effect.h"
 #include "outcall/outcall.h"
 
 struct acknowledgement {

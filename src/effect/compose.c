@@ -410,3 +410,43 @@ enum status compose_question(const struct compose_from *from, struct arena *aren
     put_usual(&put, from);
     return end_head(&put, &head, ret_composed, err);
 }
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+/* CloudEvents 1.0, JSON format. `subject` is what the effect is about; extensions have the names
+ * that CloudEvents allows. Nothing names the attempt: a repetition has the same bytes. */
+enum status compose_event(
+    const struct compose_from *from, struct arena *arena, struct slice *ret_event, struct err *err)
+{
+    const struct record *record = from->record;
+    const struct effect_detail *detail = from->detail;
+    struct mem *mem = arena_alloc(arena, sizeof *mem);
+    char buffer[KIND_ID_TEXT_BYTES];
+    struct buf out, source;
+    struct jsonw json = {.out = &out};
+    if (mem == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for an event");
+    }
+    *mem = arena_mem(arena);
+    buf_init(&out, mem, BODY_BYTES_MAX);
+    buf_init(&source, mem, HEAD_BYTES_MAX);
+    buf_str(&source, "/once/");
+    put_encoded(&source, record->key.tenant);
+    jsonw_open(&json, NULL, '{');
+    jsonw_bytes(&json, "specversion", SLICE_LIT("1.0"));
+    jsonw_bytes(&json, "id", effect_name(record, detail, buffer));
+    jsonw_bytes(&json, "source", buf_view(&source));
+    jsonw_bytes(&json, "type", record->key.scope);
+    put_text(&json, "subject", detail->target);
+    jsonw_time(&json, "time", record->created_ms);
+    jsonw_bytes(&json, "idempotencykey", record->key.key);
+    put_text(&json, "commandid", detail->command_id);
+    jsonw_bytes(&json, "datacontenttype", SLICE_LIT("application/json"));
+    put_raw(&json, "data", from->payload);
+    jsonw_close(&json, '}');
+    if (buf_status(&out) != OK || buf_status(&source) != OK) {
+        return err_set(err, E_NOMEM, "out of memory for an event");
+    }
+    *ret_event = buf_view(&out);
+    return OK;
+}

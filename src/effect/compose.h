@@ -12,7 +12,7 @@
 #define ONCE_EFFECT_COMPOSE_H
 
 #include "base/arena.h"
-#include "effect/effect.h"
+#include "envelope/effect.h"
 #include "http/head.h"
 
 /* What the request is made from. */
@@ -42,6 +42,10 @@ enum status compose_attempt(const struct compose_from *from, struct arena *arena
 /* A question by the connector's lookup: a GET without a body. */
 enum status compose_question(const struct compose_from *from, struct arena *arena,
     struct composed *ret_composed, struct err *err) MUST_CHECK;
+
+/* The structured CloudEvent that a broker is sent, with the effect's key as idempotencykey. */
+enum status compose_event(const struct compose_from *from, struct arena *arena,
+    struct slice *ret_event, struct err *err) MUST_CHECK;
 
 /* The key for the provider: as it is, or its SHA-256 in base64url where it is too long. */
 enum { COMPOSE_KEY_BYTES_MAX = 256 };

@@ -1,8 +1,11 @@
 #include "effect/effects.h"
 
+#include <time.h>
+
 #include "api/body.h"
 #include "base/macros.h"
 #include "effect/impl.h"
+#include "envelope/seal_effects.h"
 #include "http/fields.h"
 
 static const struct api_route routes[] = {
@@ -46,6 +49,22 @@ static const struct api_route routes[] = {
         .handle = effect_acknowledge},
 };
 
+static void offer(void *context, const struct record *record)
+{
+    effects_offer(context, record);
+}
+
+static enum status open_intake(struct effects *effects, struct err *err)
+{
+    struct intake_options options = {.mem = effects->mem,
+        .engine = door_engine(effects->door),
+        .vault = effects->vault,
+        .offer = offer,
+        .offer_context = effects};
+    enum status status = intake_new(&options, &effects->intake, err);
+    return status == OK ? intake_use(effects->intake, effects->config, err) : status;
+}
+
 enum status effects_new(
     const struct effects_options *options, struct effects **ret_effects, struct err *err)
 {
@@ -63,13 +82,42 @@ enum status effects_new(
     effects->config = config_hold(options->config);
     effects_mark_secrets(effects->config, effects->marks);
     (void)pthread_mutex_init(&effects->lock, NULL);
+    enum status status = effects->vault == NULL ? OK : open_intake(effects, err);
+    if (status != OK) {
+        effects_free(effects);
+        return status;
+    }
     *ret_effects = effects;
     return OK;
+}
+
+void effects_cut(struct effects *effects)
+{
+    if (effects->intake != NULL) {
+        intake_stop(effects->intake);
+    }
+}
+
+bool effects_is_idle(struct effects *effects)
+{
+    return effects->intake == NULL || intake_is_idle(effects->intake);
+}
+
+/* A server that did not start has not waited for it. */
+static void close_intake(struct effects *effects)
+{
+    static const struct timespec rest = {.tv_nsec = 1000000};
+    effects_cut(effects);
+    while (!effects_is_idle(effects)) {
+        (void)nanosleep(&rest, NULL);
+    }
+    intake_free(effects->intake);
 }
 
 void effects_free(struct effects *effects)
 {
     if (effects != NULL) {
+        close_intake(effects);
         config_free(effects->config);
         (void)pthread_mutex_destroy(&effects->lock);
         mem_free(effects->mem, effects);
@@ -84,14 +132,13 @@ struct api_routes effects_routes(struct effects *effects)
 /* ---- effects of a seal ------------------------------------------------------------------- */
 
 static enum status outbox_read(void *state, struct api_request *request,
-    const struct json_value *envelope, struct slice command_id, struct engine_call *call,
+    const struct json_value *list, struct slice command_id, struct seal_effects *ret_effects,
     struct member_fault *fault)
 {
-    struct effect_order order;
     struct config *config = effects_config(state);
     struct effect_sender sender = effects_sender(state, request, config);
     sender.command_id = command_id;
-    enum status status = effect_envelope_read(&sender, envelope, call, &order, fault);
+    enum status status = seal_effects_read(&sender, list, ret_effects, fault);
     config_free(config);
     return status;
 }
@@ -132,6 +179,10 @@ void effects_reload_end(struct effects *effects, void *made, bool is_used)
         effects->config = made;
         (void)pthread_mutex_unlock(&effects->lock);
         effects_mark_secrets(made, effects->marks);
+        if (effects->intake != NULL) {
+            struct err ignored = {.status = OK}; /* without memory: those before stay in use */
+            (void)!intake_use(effects->intake, made, &ignored);
+        }
     }
     config_free(before);
 }

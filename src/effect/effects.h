@@ -52,6 +52,9 @@ enum status effects_new(const struct effects_options *options, struct effects **
     struct err *err) MUST_CHECK;
 /* Call it after the server has been freed. NULL is fine. */
 void effects_free(struct effects *effects);
+/* As in struct server_door. */
+void effects_cut(struct effects *effects);
+bool effects_is_idle(struct effects *effects);
 /* For the API. */
 struct api_routes effects_routes(struct effects *effects);
 struct api_outbox effects_outbox(struct effects *effects);

@@ -14,7 +14,8 @@
 #include "api/routes.h"
 #include "canon/jsonw.h"
 #include "effect/effects.h"
-#include "effect/envelope.h"
+#include "effect/intake.h"
+#include "envelope/envelope.h"
 
 enum { EFFECT_ANSWER_BYTES_MAX = 64 << 20 }; /* never reached: a page has its own bounds */
 
@@ -31,7 +32,8 @@ struct effects {
     void (*offer)(void *context, const struct record *record);
     void *offer_context;
     struct effects_settler settler;
-    pthread_mutex_t lock; /* guards config */
+    struct effect_intake *intake; /* NULL: without a vault */
+    pthread_mutex_t lock;         /* guards config */
     struct config *config;
     struct secret_mark marks[CONFIG_CONNECTORS_MAX]; /* of config; only the reloading thread uses
                                                         them */

@@ -40,7 +40,7 @@ static bool take_word(struct slice text, struct scan *scan, struct list_filter *
     static const struct {
         const char *word;
         enum record_status status;
-    } words[] = {{"pending", RECORD_PENDING}, {"dispatched", 0}, {"acknowledged", 0}, {"failed", 0},
+    } words[] = {{"pending", 0}, {"dispatched", 0}, {"acknowledged", 0}, {"failed", 0},
         {"compensated", RECORD_COMPENSATED}, {"dead_letter", RECORD_DEAD}};
     for (size_t i = 0; i < COUNT(words); i++) {
         if (slice_is(text, words[i].word)) {

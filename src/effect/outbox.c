@@ -1,3 +1,4 @@
+/* It is past 800 lines because it is the whole way out of an effect: plan, compose, settle. */
 #include "effect/outbox.h"
 
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include "effect/compose.h"
 #include "effect/credential.h"
 #include "effect/next.h"
+#include "effect/publisher.h"
 
 enum {
     IDLE_MS = UPSTREAM_IDLE_MS_USUAL,
@@ -36,6 +38,7 @@ struct outbox_plan {
     struct dispatch_target *targets; /* one for each connector, in the same order */
     const char **urls;               /* of each */
     struct buf *credentials;         /* of each: the credential field's value */
+    struct publisher **publishers;   /* of each; NULL: it is called by HTTP */
 };
 
 /* ---- plans --------------------------------------------------------------------------------- */
@@ -56,11 +59,30 @@ static void plan_release(struct dispatch_plan *plan)
     for (size_t i = 0; made->credentials != NULL && i < made->effects->connector_count; i++) {
         secret_release(&made->credentials[i]);
     }
+    for (size_t i = 0; made->publishers != NULL && i < made->effects->connector_count; i++) {
+        publisher_free(made->publishers[i]);
+    }
+    mem_free(mem, made->publishers);
     mem_free(mem, made->credentials);
     mem_free(mem, made->targets);
     mem_free(mem, made->urls);
     config_free(made->config);
     mem_free(mem, made);
+}
+
+/* The broker's thread and connections, for a connector that publishes. */
+static enum status publisher_make(struct outbox_plan *plan, size_t number, struct err *err)
+{
+    const struct config_connector *connector = &plan->effects->connectors[number];
+    struct effect_outbox *outbox = plan->outbox;
+    char name[sizeof "once-" + UUID_TEXT_BYTES];
+    char id[UUID_TEXT_BYTES];
+    if (!config_connector_publishes(connector)) {
+        return OK;
+    }
+    (void)snprintf(name, sizeof name, "once-%s",
+        uuid_put(id, engine_identity(door_engine(dispatch_door(outbox->dispatch)))->chain_id));
+    return publisher_new(outbox->mem, connector, name, &plan->publishers[number], err);
 }
 
 static void target_make(struct outbox_plan *plan, size_t number)
@@ -80,7 +102,9 @@ static void target_make(struct outbox_plan *plan, size_t number)
         .concurrency = (uint32_t)connector->concurrency,
         .rate = connector->rate,
         .breaker = {.failures = (uint32_t)connector->breaker_failures,
-            .pause_ms = connector->breaker_pause_ms}};
+            .pause_ms = connector->breaker_pause_ms},
+        .sender =
+            plan->publishers[number] == NULL ? NULL : publisher_sender(plan->publishers[number])};
 }
 
 static const struct dispatch_kind kind;
@@ -100,11 +124,14 @@ static enum status plan_make(struct effect_outbox *outbox, struct config *config
     plan->targets = mem_zalloc(outbox->mem, count + 1, sizeof *plan->targets);
     plan->urls = mem_zalloc(outbox->mem, count + 1, sizeof *plan->urls);
     plan->credentials = mem_zalloc(outbox->mem, count + 1, sizeof *plan->credentials);
-    bool has_memory = plan->targets != NULL && plan->urls != NULL && plan->credentials != NULL;
+    plan->publishers = mem_zalloc(outbox->mem, count + 1, sizeof(struct publisher *));
+    bool has_memory = plan->targets != NULL && plan->urls != NULL && plan->credentials != NULL &&
+                      plan->publishers != NULL;
     enum status status = has_memory ? OK : err_set(err, E_NOMEM, "out of memory");
     for (size_t i = 0; status == OK && i < count; i++) {
         buf_init(&plan->credentials[i], outbox->mem, 2 * CREDENTIAL_BYTES_MAX);
         status = credential_read(&effects->connectors[i], outbox->mem, &plan->credentials[i], err);
+        status = status == OK ? publisher_make(plan, i, err) : status;
         target_make(plan, i);
     }
     plan->plan = (struct dispatch_plan){.kind = &kind,
@@ -241,6 +268,27 @@ static struct slice put_ack_url(const struct dispatch_call *call, struct outbox_
     return slice_str(sending->ack_url);
 }
 
+/* A publication is an event: the same bytes in every attempt. */
+static enum status compose_publication(
+    struct dispatch_call *call, const struct outbox_call *sending, struct err *err)
+{
+    char id[KIND_ID_TEXT_BYTES];
+    struct compose_from from = {.type = sending->type,
+        .record = call->record,
+        .detail = &sending->detail,
+        .payload = call->body};
+    struct slice name = slice_str(kind_id_put(id, RECORD_EFFECT, &call->record->operation_id));
+    char *copy = arena_alloc(call->arena, name.len);
+    if (copy == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for an effect");
+    }
+    memcpy(copy, name.data, name.len);
+    call->id = slice_of(copy, name.len);
+    call->lane = sending->detail.lane.len > 0 ? sending->detail.lane : call->record->key.key;
+    call->type = SLICE_LIT("application/cloudevents+json");
+    return compose_event(&from, call->arena, &call->payload, err);
+}
+
 static enum status compose(struct dispatch_call *call, struct err *err)
 {
     struct outbox_plan *plan = plan_of(call->plan);
@@ -258,6 +306,9 @@ static enum status compose(struct dispatch_call *call, struct err *err)
     }
     const struct config_connector *connector = sending->type->connector;
     bool is_envelope = connector->protocol == CONFIG_PROTOCOL_ENVELOPE;
+    if (config_connector_publishes(connector)) {
+        return compose_publication(call, sending, err);
+    }
     struct buf *credential = &plan->credentials[connector - plan->effects->connectors];
     struct compose_from from = {.type = sending->type,
         .record = call->record,
@@ -523,7 +574,9 @@ static void put_attempt(
     }
     struct next_facts facts = facts_of(call, sending);
     facts.delay_ms = delay_of(call, sending);
-    if (call->out->verdict == VERDICT_EXECUTED && sending->type->provider_ref != NULL) {
+    if (config_connector_publishes(sending->type->connector)) {
+        take_ref(sending, call->out->effect_id); /* the broker's name of the message */
+    } else if (call->out->verdict == VERDICT_EXECUTED && sending->type->provider_ref != NULL) {
         take_ref(sending, acknowledgement_ref(sending->type->provider_ref, call->out, call->arena));
     }
     put_step(call, sending, request,

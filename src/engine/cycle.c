@@ -92,10 +92,10 @@ static enum status store_prepare(struct cycle *cycle, struct store_batch *batch,
     struct store *store = cycle->store;
     enum status status = store->ops->prepare(store, batch, err);
     cycle_touched(cycle, status, false, err);
-    if (status == OK && cycle->unsettled) {
-        struct store_head head; /* the store now knows whether that commit happened */
+    if (status == OK) {
+        struct store_head head; /* an earlier commit may not have happened, or may have (S15) */
         store->ops->head(store, &head);
-        ASSERT(head.seq >= cycle->chain.seq); /* P10 */
+        ASSERT(store->ops->shared || head.seq == cycle->chain.seq); /* P10 */
         cycle->chain.seq = head.seq;
         cycle->chain.hash = head.hash;
         cycle->unsettled = false;
@@ -361,8 +361,9 @@ static enum status decide_all(struct cycle *cycle, struct work *work, size_t fro
     return status;
 }
 
-/* The second touch of the store. If there is nothing to commit, it aborts. */
-static enum status commit(struct cycle *cycle, struct work *work, struct err *err)
+/* The second touch of the store. If there is nothing to commit, it aborts. With `early` it may
+ * return before the fate of the commit is known (cycle->pending). */
+static enum status commit(struct cycle *cycle, struct work *work, bool early, struct err *err)
 {
     struct store *store = cycle->store;
     uint64_t floor = cycle->quarantine.floor;
@@ -375,7 +376,8 @@ static enum status commit(struct cycle *cycle, struct work *work, struct err *er
     struct commit all = {.changes = work->changes,
         .count = work->used,
         .fence_floor = floor,
-        .ret_stale = work->stale};
+        .ret_stale = work->stale,
+        .ret_number = early ? &cycle->pending : NULL};
     enum status status = store_commit(cycle, &all, err);
     if (status == OK) {
         cycle->quarantine.floor = 0;
@@ -493,7 +495,7 @@ static enum status run_again(struct cycle *cycle, struct work *work, bool give_u
         cycle->store->ops->abort(cycle->store);
         return status;
     }
-    return commit(cycle, work, err);
+    return commit(cycle, work, false, err); /* keys that stay are not in this prepare (S14) */
 }
 
 /* ---- the interface ------------------------------------------------------------------------- */
@@ -550,6 +552,7 @@ enum status cycle_run(
     ASSERT(count > 0 && count <= LIMIT_BATCH_REQUESTS_MAX);
     next_turn(cycle);
     struct store_counts counts = cycle->counts;
+    cycle->pending = 0;
     enum status status = work_begin(cycle, &work, calls, count, err);
     status = status == OK ? prepare(cycle, &work, 0, err) : status;
     struct chain before = cycle->chain; /* as prepare left it */
@@ -557,7 +560,7 @@ enum status cycle_run(
     if (is_prepared) {
         status = decide_all(cycle, &work, 0, err);
         if (status == OK) {
-            status = commit(cycle, &work, err);
+            status = commit(cycle, &work, true, err);
         } else {
             cycle->store->ops->abort(cycle->store);
         }

@@ -42,6 +42,7 @@ struct cycle {
     int64_t now_ms;               /* the store's time, from the last prepare … */
     bool clock_held;              /* … and whether its wall clock is not followed (P8) */
     uint64_t commits;             /* made so far */
+    uint64_t pending;             /* number of the last batch's commit, to be settled; 0: none */
     bool unsettled;               /* it is not known yet whether the last commit happened */
     struct quarantine quarantine; /* tenants with grants that this store never gave */
     struct err away;              /* why a shared store cannot be reached; OK: it can */
@@ -54,7 +55,8 @@ void cycle_release(struct cycle *cycle);
 /*
  * Runs at most LIMIT_BATCH_REQUESTS_MAX calls, none of them a query. On OK each call has its
  * decision, or its own err, or is parked (call->parked: a begin that waits; no entry was made, run
- * it again later). A call must not be answered before the store is flushed. On a shared store a
+ * it again later). A call must not be answered before the store is flushed and cycle->pending, if
+ * it is not 0, is settled: if that fails, nothing in the batch was committed. On a shared store a
  * commit of unknown fate is OK, and every call in it has the err E_UNKNOWN: the next batch
  * continues. E_UNAVAILABLE, E_LIMIT, E_NOMEM: nothing happened to any call. E_UNKNOWN, E_CORRUPT:
  * stop.

@@ -34,6 +34,7 @@ struct notices {
 struct batch {
     struct batch *next;
     size_t count;
+    uint64_t pending; /* number of its commit, to be settled before it is answered; 0: none */
     struct engine_call *calls[LIMIT_BATCH_REQUESTS_MAX];
 };
 
@@ -110,12 +111,14 @@ static void fail_calls(struct engine_call *const *calls, size_t count, const str
 
 /*
  * Hands a batch to the flush thread. False: flush it here, because it is small and the flush thread
- * is idle: calls that arrive during the flush make one larger batch, and no thread is woken.
+ * is idle: calls that arrive during the flush make one larger batch, and no thread is woken. A
+ * commit that a server is still busy with is always handed over: the next batch is decided
+ * meanwhile.
  */
 static bool batch_hand_over(struct engine *engine, struct batch *batch)
 {
     pthread_mutex_lock(&engine->lock);
-    bool stays = !engine->flushing && batch->count <= OWN_FLUSH_CALLS;
+    bool stays = !engine->flushing && batch->count <= OWN_FLUSH_CALLS && batch->pending == 0;
     batch->next = NULL;
     if (stays) {
         pthread_mutex_unlock(&engine->lock);
@@ -194,6 +197,30 @@ static void count_flush(struct engine *engine, uint64_t took)
     pthread_mutex_unlock(&engine->lock);
 }
 
+/*
+ * Waits for the fate of a batch's commit. If it did not happen, or nobody can say, the calls in it
+ * learn that, and the engine goes on: the store rejects whatever was decided after it (S15).
+ */
+static void batch_settle(struct engine *engine, const struct batch *batch)
+{
+    struct store *store = engine->store;
+    struct err err = {0};
+    if (batch->pending == 0) {
+        return;
+    }
+    enum status status = store->ops->settle(store, batch->pending, &err);
+    if (status == E_CORRUPT) {
+        engine_fail(engine, &err);
+    }
+    for (size_t i = 0; i < batch->count && status != OK; i++) {
+        struct engine_call *call = batch->calls[i];
+        ASSERT(!call->parked);
+        if (call->err.status == OK && call->query == NULL) {
+            call->err = err;
+        }
+    }
+}
+
 /* Makes one round of batches durable, then answers their calls (E1). */
 static void flush_round(struct engine *engine, struct batch *batch)
 {
@@ -202,6 +229,10 @@ static void flush_round(struct engine *engine, struct batch *batch)
     bool is_counted = takes_flush(engine);
     pthread_mutex_unlock(&engine->lock);
     uint64_t started = clock_nanos();
+    for (const struct batch *each = batch; each != NULL && failure.status == OK;
+         each = each->next) {
+        batch_settle(engine, each);
+    }
     if (failure.status == OK && engine->store->ops->flush(engine->store, &failure) != OK) {
         engine_fail(engine, &failure);
     }
@@ -227,6 +258,10 @@ static void *flush_main(void *context)
         }
         struct batch *batch = engine->filled;
         engine->filled = NULL;
+        if (batch != NULL && batch->pending != 0) { /* answered as soon as its own fate is known */
+            engine->filled = batch->next;
+            batch->next = NULL;
+        }
         pthread_mutex_unlock(&engine->lock);
         if (batch == NULL) {
             return NULL;
@@ -347,6 +382,7 @@ static struct batch *collect(struct engine *engine)
     struct batch *batch = engine->free;
     engine->free = batch->next;
     batch->count = 0;
+    batch->pending = 0;
     collect_all(engine, batch);
     engine->ending = engine->stopping;
     engine->impatient = engine->stopping || engine->waits_over;
@@ -534,7 +570,9 @@ static void turn(struct engine *engine, struct batch *batch)
     if (err.status != OK) {
         fail_calls(batch->calls, batch->count, &err);
     } else if (batch->count > 0) {
+        engine->cycle.pending = 0;
         run_batch(engine, batch);
+        batch->pending = engine->cycle.pending;
     }
     pthread_mutex_lock(&engine->lock);
     engine->turn_nanos = 0;
@@ -802,6 +840,11 @@ void engine_on_due(struct engine *engine, struct due_subscription *subscription)
 void engine_off_due(struct engine *engine, struct due_subscription *subscription)
 {
     janitor_off_due(&engine->janitor, subscription);
+}
+
+void engine_on_intake(struct engine *engine, struct engine_intake *intake)
+{
+    janitor_on_intake(&engine->janitor, intake);
 }
 
 const struct store_identity *engine_identity(const struct engine *engine)

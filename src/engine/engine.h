@@ -198,4 +198,21 @@ void engine_on_due(struct engine *engine, struct due_subscription *subscription)
 /* After it returns, found is not running and will not be called again. */
 void engine_off_due(struct engine *engine, struct due_subscription *subscription);
 
+/* Whoever seals the effects that applications wrote in their own transactions (struct
+ * store_intake). */
+struct engine_intake {
+    const struct store_effect_type *types; /* that it can seal; registered with the store */
+    size_t type_count;
+    /* Whether it takes more now. Both are called on the engine thread and must not block. */
+    bool (*is_ready)(void *context);
+    /* The rows are valid during the call. It may submit calls. */
+    void (*found)(void *context, const struct store_intake_row *rows, size_t count);
+    void *context;
+    bool is_registered; /* the engine's own: the store knows the types */
+};
+/* Replaces the one before; NULL: nobody seals. After it returns, the one before is not running and
+ * will not be called again. Stores without such functions never call it. Any thread but the
+ * engine's. */
+void engine_on_intake(struct engine *engine, struct engine_intake *intake);
+
 #endif

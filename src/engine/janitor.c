@@ -5,6 +5,8 @@
 
 enum {
     JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
+    INTAKE_ROWS = 64,                   /* taken in one turn */
+    INTAKE_BYTES_MAX = 256 << 20,       /* so many envelopes at their limit, and more */
     COUNTS_SHARED_MS = 1000,            /* each is a round trip */
     BEAT_AWAY_MS = 500,                 /* how soon the return of the store is noticed */
 };
@@ -172,6 +174,54 @@ static enum status act_on_dues(struct janitor *janitor, struct err *err)
     for (struct due_subscription *one = janitor->subscriptions; one != NULL && status == OK;
          one = one->next) {
         status = give_dues(janitor, one, err);
+    }
+    (void)pthread_mutex_unlock(&janitor->lock);
+    return fatal_only(status, err);
+}
+
+/* The intake ------------------------------------------------------------------------------- */
+
+void janitor_on_intake(struct janitor *janitor, struct engine_intake *intake)
+{
+    (void)pthread_mutex_lock(&janitor->lock);
+    janitor->intake = intake;
+    (void)pthread_mutex_unlock(&janitor->lock);
+}
+
+static enum status give_intake(
+    struct janitor *janitor, struct engine_intake *intake, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_intake_row rows[INTAKE_ROWS];
+    size_t count = 0;
+    struct arena arena;
+    enum status status = intake->is_registered ? OK
+                                               : store->ops->intake->types(
+                                                     store, intake->types, intake->type_count, err);
+    intake->is_registered = status == OK;
+    if (status != OK || !intake->is_ready(intake->context)) {
+        return status;
+    }
+    arena_init(&arena, janitor->cycle->mem, INTAKE_BYTES_MAX);
+    status = store->ops->intake->take(
+        store, intake->types, intake->type_count, &arena, rows, INTAKE_ROWS, &count, err);
+    ASSERT(count <= INTAKE_ROWS);
+    if (status == OK && count > 0) {
+        intake->found(intake->context, rows, count);
+    }
+    arena_release(&arena);
+    return status;
+}
+
+static enum status mind_intake(struct janitor *janitor, struct err *err)
+{
+    enum status status = OK;
+    if (janitor->cycle->store->ops->intake == NULL || janitor->cycle->away.status != OK) {
+        return OK;
+    }
+    (void)pthread_mutex_lock(&janitor->lock);
+    if (janitor->intake != NULL) {
+        status = give_intake(janitor, janitor->intake, err);
     }
     (void)pthread_mutex_unlock(&janitor->lock);
     return fatal_only(status, err);
@@ -412,6 +462,7 @@ static const struct duty {
     [DUTY_HOUSEKEEPING] = {"housekeeping", 5, keep_house},
     [DUTY_HOLDERS] = {"holders", LIMIT_BEAT_MS, mind_holders},
     [DUTY_DUES] = {"dues", 500, act_on_dues},
+    [DUTY_INTAKE] = {"intake", 200, mind_intake},
     [DUTY_CHECKPOINT] = {"checkpoint", 60000, sign_checkpoint},
     [DUTY_COUNTS] = {"counts", 100, read_counts},
     [DUTY_KINDS] = {"kinds", 100, read_kind},

@@ -7,6 +7,8 @@
  *   holders, of a shared store  every 5 s: beat, and make the grants of gone holders unknown
  *   dues                        every 500 ms: each subscriber gets its due records. The engine's
  *                               own subscription makes operations past their lease unknown
+ *   the intake                  every 200 ms, of a store with functions for applications: effects
+ *                               whose payload is to be sealed are given to whoever does that
  *   signed checkpoints          every minute if there is new evidence, and at close
  *   counts for the statistics   every 100 ms; on a shared store every second
  *   counts of one kind, in turn likewise: of commands, effects and deliveries
@@ -41,6 +43,7 @@ enum janitor_duty {
     DUTY_HOUSEKEEPING,
     DUTY_HOLDERS,
     DUTY_DUES,
+    DUTY_INTAKE,
     DUTY_CHECKPOINT,
     DUTY_COUNTS,
     DUTY_KINDS,
@@ -67,6 +70,7 @@ struct janitor {
     struct janitor_turn *turn;       /* during janitor_run */
     pthread_mutex_t lock;            /* guards the subscriptions, also while they are called */
     struct due_subscription *subscriptions;
+    struct engine_intake *intake;           /* under the lock too; NULL: nobody seals */
     struct due_subscription leases;         /* the engine's own */
     uint64_t checkpoint_seq;                /* evidence that the last checkpoint covers */
     int64_t checkpoint_ms;                  /* the store's time: when it last covered all of it */
@@ -92,6 +96,9 @@ enum status janitor_start(struct janitor *janitor, struct err *err) MUST_CHECK;
 /* engine_on_due and engine_off_due. From any thread. */
 void janitor_on_due(struct janitor *janitor, struct due_subscription *subscription);
 void janitor_off_due(struct janitor *janitor, struct due_subscription *subscription);
+
+/* engine_on_intake. */
+void janitor_on_intake(struct janitor *janitor, struct engine_intake *intake);
 
 /* Does the duties that are due by the boot clock; may append its own calls to the batch. Anything
  * but OK: stop the engine. */

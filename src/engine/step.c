@@ -166,9 +166,11 @@ static void make_change(
     ret_change->version_expected = found == NULL ? 0 : found->version;
     ASSERT(!put || next->version == ret_change->version_expected + 1); /* S3 */
     if (put) {
-        /* An enqueue always brings its request body: the first one may have been erased. */
+        /* An enqueue always brings its request body. A record that was made without one, or whose
+         * body was erased (R10), may get one. */
         bool made = found == NULL || !op_id_equal(&found->operation_id, &next->operation_id) ||
-                    call->decision.kind == DECISION_ENQUEUED;
+                    call->decision.kind == DECISION_ENQUEUED ||
+                    (!found->request.retained && next->request.retained);
         bool sealed = record_status_sealed(next->status) && call->outcome_body.len > 0;
         ret_change->request_body = body_bytes(&next->request, made, call->request_body,
             found == NULL ? NULL : &found->request, step->key->request_body);

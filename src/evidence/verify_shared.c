@@ -397,10 +397,13 @@ static bool is_kept(const struct shared *shared, uint64_t prefix)
  * decision that finds an operation unknown changes it too; later ones do not. */
 static int rank_of(const struct entry_view *view)
 {
-    static const char *const changing[] = {
-        "first_seen", "sealed", "released", "unknown", "renewed", "resolved"};
-    bool again = slice_is(view->rule, "H3") || slice_is(view->rule, "H4") ||
-                 slice_is(view->rule, "N2") || slice_is(view->rule, "N3");
+    static const char *const changing[] = {"first_seen", "sealed", "released", "unknown", "renewed",
+        "resolved", "enqueued", "claimed", "done"};
+    static const char *const repeating[] = {"H3", "H4", "H6", "N2", "N3", "N7", "X3", "K3", "K7"};
+    bool again = false;
+    for (size_t i = 0; i < sizeof repeating / sizeof *repeating; i++) {
+        again = again || slice_is(view->rule, repeating[i]);
+    }
     for (size_t i = 0; i < sizeof changing / sizeof *changing && !again; i++) {
         if (slice_is(view->decision, changing[i])) {
             return 2;

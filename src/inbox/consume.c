@@ -13,11 +13,15 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/rand.h"
+#include "canon/json.h"
 #include "engine/request_builder.h"
 #include "inbox/message.h"
 #include "inbox/queue_impl.h"
 
-enum { SUBMIT_PAUSE_MS = 200 }; /* while the engine takes nothing: overloaded, or its store away */
+enum {
+    SUBMIT_PAUSE_MS = 200, /* while the engine takes nothing: overloaded, or its store away */
+    DETAIL_ARENA_BYTES_MAX = 64 << 10,
+};
 
 struct round;
 
@@ -223,6 +227,26 @@ static void report(struct round *round, const struct taken *item)
     (void)pthread_mutex_unlock(&all->report_lock);
 }
 
+/* Whether the existing delivery was made from this very message, by the id that the broker gives
+ * it. Not every broker marks a message that it delivers again. */
+static bool is_own(const struct round *round, const struct taken *item)
+{
+    const struct record *record = &item->made.engine.decision.next;
+    const struct json_value *detail = NULL;
+    struct arena arena;
+    if (!round->queue->module->ids_last || record->detail.len == 0) {
+        return false;
+    }
+    arena_init(&arena, round->queue->all->inbox->mem, DETAIL_ARENA_BYTES_MAX);
+    bool is_read =
+        json_read(record->detail, &arena, &detail, NULL) == OK && detail->type == JSON_OBJECT;
+    const struct json_value *id = is_read ? json_find(detail, SLICE_LIT("message")) : NULL;
+    bool is_same =
+        id != NULL && id->type == JSON_STRING && slice_equal(json_text(id), item->message->id);
+    arena_release(&arena);
+    return is_same;
+}
+
 /* A message that was delivered for the first time did not make the existing delivery: it is a
  * duplicate, and acknowledged at once (GRD-10). A redelivered message may have made it, and waits
  * with it (OPS-8). */
@@ -240,7 +264,7 @@ static enum queue_verdict verdict_of(const struct round *round, const struct tak
         return QUEUE_IS_OVER; /* replayed, or stale: nothing is left to do */
     }
     enum queue_verdict verdict = waiting_verdict(decision->next.status, on_unknown);
-    bool is_first = !item->message->is_again && !round->is_retry;
+    bool is_first = !item->message->is_again && !round->is_retry && !is_own(round, item);
     return verdict == QUEUE_WAITS && is_first ? QUEUE_IS_OVER : verdict;
 }
 

@@ -13,6 +13,7 @@
 
 #include "api/routes.h"
 #include "canon/jsonw.h"
+#include "inbox/counts.h"
 #include "inbox/inbox.h"
 #include "inbox/plan.h"
 
@@ -26,7 +27,8 @@ struct inbox_door {
     pthread_mutex_t lock;    /* guards plan */
     struct inbox_plan *plan; /* for requests that begin now */
     struct queues *queues;   /* NULL: the server was started without queues */
-    atomic_ullong refusals;  /* in this second: the second's number times 2^20, plus the count */
+    struct inbox_counts counts;
+    atomic_ullong refusals; /* in this second: the second's number times 2^20, plus the count */
 };
 
 /* The plan in use, held. */

@@ -75,6 +75,12 @@ enum status inbox_reload_prepare(
     if (status != OK) {
         return status;
     }
+    for (size_t i = 0; i < plan->count; i++) {
+        struct inbox_source *source = &plan->sources[i];
+        if (source->config->from == NULL) { /* a queue has figures of its own */
+            source->counts = inbox_counts_of(&inbox->counts, source->config->name, inbox->mem);
+        }
+    }
     plan->queues = inbox->queues;
     (void)inbox_plan_hold(plan); /* held by the dispatcher */
     status = dispatch_plan_prepare(inbox->dispatch, &plan->dispatch, err);
@@ -123,6 +129,7 @@ enum status inbox_new(
     inbox->dispatch = options->dispatch;
     inbox->vault = options->vault;
     (void)pthread_mutex_init(&inbox->lock, NULL);
+    (void)pthread_mutex_init(&inbox->counts.lock, NULL);
     enum status status = OK;
     if (options->slot > 0) {
         status = queues_new(inbox, options->slot, &inbox->queues, err);
@@ -133,6 +140,7 @@ enum status inbox_new(
         return status;
     }
     inbox_reload_end(inbox, plan, true);
+    metrics_sources(door_metrics(inbox->door), inbox_counts_figures, &inbox->counts);
     *ret_inbox = inbox;
     return OK;
 }
@@ -185,7 +193,10 @@ void inbox_free(struct inbox_door *inbox)
         metrics_queues(door_metrics(inbox->door), NULL, NULL);
         queues_free(inbox->queues);
     }
+    metrics_sources(door_metrics(inbox->door), NULL, NULL);
     inbox_plan_drop(inbox->plan);
+    inbox_counts_free(&inbox->counts, inbox->mem);
+    (void)pthread_mutex_destroy(&inbox->counts.lock);
     (void)pthread_mutex_destroy(&inbox->lock);
     mem_free(inbox->mem, inbox);
 }

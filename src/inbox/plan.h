@@ -16,6 +16,7 @@
 #include "inbox/event.h"
 
 struct queues;
+struct source_counts;
 
 struct inbox_source {
     const struct config_source *config;
@@ -27,8 +28,9 @@ struct inbox_source {
     struct digest verify_token; /* of the token's text */
     bool has_token;
     int64_t window_ms;
-    struct slice target;     /* path and query of the handler */
-    const char *handler_url; /* its scheme, host and port */
+    struct slice target;          /* path and query of the handler */
+    const char *handler_url;      /* its scheme, host and port */
+    struct source_counts *counts; /* of requests; NULL: a queue, or not counted */
 };
 
 struct inbox_plan {

@@ -59,10 +59,12 @@ static bool refusal_admitted(struct inbox_door *inbox)
 }
 
 static void refuse_signature(
-    struct api_request *request, const struct inbox_source *source, const char *why)
+    struct api_request *request, const struct inbox_source *source, enum signature_verdict verdict)
 {
     struct inbox_door *inbox = request->state;
+    const char *why = signature_verdict_name(verdict);
     if (!refusal_admitted(inbox)) {
+        inbox_counts_refused(source->counts, METRICS_REFUSED_FLOOD);
         api_refuse(request, &(struct problem){.status = 429,
                                 .code = "too_many_refusals",
                                 .detail = SLICE_LIT("too many requests are not signed"),
@@ -71,17 +73,21 @@ static void refuse_signature(
                                 .retry_after_ms = 1000});
         return;
     }
+    inbox_counts_signature(source->counts, verdict);
     struct log_field fields[] = {LOG_TEXT("source", source->rule.name),
         LOG_TEXT("reason", slice_str(why)), LOG_TEXT("peer", request->exchange->peer)};
     log_event(door_log(inbox->door), LOG_WARN, "signature_invalid", fields, COUNT(fields));
     api_refuse_plain(request, 401, "signature_invalid", "the request is not signed by its sender");
 }
 
-static void refuse_events(struct api_request *request, const struct err *err)
+static void refuse_events(
+    struct api_request *request, const struct inbox_source *source, const struct err *err)
 {
     if (err->status == E_NOMEM) {
         api_fail_memory(request);
     } else {
+        inbox_counts_refused(source->counts,
+            err->status == E_LIMIT ? METRICS_REFUSED_LENGTH : METRICS_REFUSED_EVENT);
         api_refuse_plain(request, err->status == E_LIMIT ? 413 : 422,
             err->status == E_LIMIT ? "body_too_large" : "invalid_event", err->text);
     }
@@ -126,6 +132,7 @@ static void report(const struct received *item, unsigned status)
 {
     const struct api_request *request = item->all->request;
     const struct inbox_source *source = item->all->source;
+    inbox_counts_event(source->counts, item->made.engine.decision.kind);
     door_report(item->all->inbox->door, request->exchange->loop,
         &(struct door_report){.call = &item->made.engine,
             .tenant = slice_str(source->config->tenant),
@@ -376,7 +383,7 @@ static void take_events(struct receiving *all)
         &all->source->rule, exchange->head, exchange->body, exchange->arena, &all->events, &err);
     if (status != OK) {
         struct inbox_plan *plan = all->plan;
-        refuse_events(request, &err);
+        refuse_events(request, all->source, &err);
         inbox_plan_drop(plan);
         return;
     }
@@ -423,7 +430,7 @@ void inbox_receive(struct api_request *request)
         api_fail_memory(request);
         inbox_plan_drop(plan);
     } else if (verdict != SIGNATURE_OK) {
-        refuse_signature(request, source, signature_verdict_name(verdict));
+        refuse_signature(request, source, verdict);
         inbox_plan_drop(plan);
     } else if (inbox_verification(request, source)) {
         inbox_plan_drop(plan);

@@ -147,8 +147,9 @@ static struct once_answer *pack_answer(struct pack *pack, const struct answer_pa
         .lease_expires_ms = decision->next.lease_expires_ms,
         .retry_after_ms = parts->retry_after_ms,
         .diff_truncated = parts->diff_truncated,
+        .effect_refused = (int)parts->effect_refused,
     };
-    if (decision->next.fence > 0) { /* R1: there is a record */
+    if (decision->next.fence > 0 && parts->effect_refused == 0) { /* R1: there is a record */
         (void)op_id_put(answer.operation_id, &decision->next.operation_id);
     }
     if (parts->operation.record != NULL) {
@@ -156,6 +157,9 @@ static struct once_answer *pack_answer(struct pack *pack, const struct answer_pa
     }
     if (parts->diff.len > 0) {
         answer.diff = pack_text(pack, parts->diff);
+    }
+    if (parts->effects.len > 0) {
+        answer.effects = pack_text(pack, parts->effects);
     }
     if (place != NULL) {
         *place = answer;

@@ -21,6 +21,8 @@ struct answer_parts {
     struct operation_parts operation; /* record NULL: absent */
     struct slice diff;                /* empty: absent */
     bool diff_truncated;
+    struct slice effects;  /* of a seal; empty: absent */
+    size_t effect_refused; /* the one in conflict, counted from 1; 0: none */
 };
 
 /* Bytes for the answer to any change: every name at its limit, no bodies and no meta. */

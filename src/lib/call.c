@@ -6,6 +6,7 @@
 #include "engine/explain.h"
 #include "engine/request_builder.h"
 #include "lib/answer.h"
+#include "lib/effects.h"
 
 enum {
     INPUT_BYTES_MAX = LIMIT_OUTCOME_BYTES_MAX + (1 << 20),  /* a copied outcome and all names */
@@ -265,12 +266,22 @@ static enum status copy_inputs(struct lib_call *call)
 static enum status reserve(struct lib_call *call)
 {
     call->reserve_bytes = answer_bytes_max() + call->engine.request.outcome.meta.len;
+    if (call->effects != NULL) {
+        call->reserve_bytes += seal_effects_bytes_max(&call->effects->list);
+    }
     call->reserve = mem_alloc(&call->once->mem, call->reserve_bytes);
     return call->reserve == NULL ? E_NOMEM : OK;
 }
 
-enum status lib_call_init(struct lib_call *call, struct once *once, const struct once_call *what,
-    bool copies, struct err *err)
+static enum status take_effects(struct lib_call *call, const struct lib_ask *ask, struct err *err)
+{
+    return ask->effects == NULL || ask->what->seal == NULL
+               ? OK
+               : lib_effects_new(call->once, ask->what->seal, ask->effects, &call->effects, err);
+}
+
+enum status lib_call_init(
+    struct lib_call *call, struct once *once, const struct lib_ask *ask, struct err *err)
 {
     enum status status = handle_writes(once, err);
     if (status != OK) {
@@ -280,9 +291,10 @@ enum status lib_call_init(struct lib_call *call, struct once *once, const struct
     arena_init(&call->inputs, &once->mem, INPUT_BYTES_MAX);
     arena_init(&call->answers, &once->mem, ANSWER_BYTES_MAX);
     call->engine.arena = &call->answers;
-    status = take_any(call, what, err);
+    status = take_any(call, ask->what, err);
     status = status == OK ? builder_check(&call->engine, err) : status;
-    status = status == OK && copies ? copy_inputs(call) : status;
+    status = status == OK ? take_effects(call, ask, err) : status;
+    status = status == OK && ask->copies ? copy_inputs(call) : status;
     status = status == OK ? reserve(call) : status;
     if (status != OK) {
         lib_call_release(call);
@@ -292,9 +304,46 @@ enum status lib_call_init(struct lib_call *call, struct once *once, const struct
 
 void lib_call_release(struct lib_call *call)
 {
+    lib_effects_free(call->once, call->effects);
     mem_free(&call->once->mem, call->reserve);
     arena_release(&call->inputs);
     arena_release(&call->answers);
+}
+
+/* The last of its parts to be decided completes the call. */
+static void part_done(struct lib_call *call)
+{
+    if (atomic_fetch_sub(&call->left, 1) == 1) {
+        call->all_done(call);
+    }
+}
+
+static void first_done(struct engine_call *engine)
+{
+    part_done(CONTAINER_OF(engine, struct lib_call, engine));
+}
+
+static void effect_done(struct engine_call *engine)
+{
+    part_done(engine->context);
+}
+
+enum status lib_call_submit(
+    struct lib_call *call, void (*done)(struct lib_call *call), struct err *err)
+{
+    struct engine_call *parts[1 + SEAL_EFFECTS_MAX] = {&call->engine};
+    size_t count = 1;
+    call->all_done = done;
+    call->engine.done = first_done;
+    for (size_t i = 0; call->effects != NULL && i < call->effects->list.count; i++) {
+        struct engine_call *effect = call->effects->list.calls[i];
+        effect->context = call;
+        effect->done = effect_done;
+        parts[count++] = effect;
+    }
+    atomic_store(&call->left, count);
+    return count == 1 ? engine_submit(call->once->engine, &call->engine, err)
+                      : engine_submit_all(call->once->engine, parts, count, err);
 }
 
 /* ---- and back ------------------------------------------------------------------------------ */
@@ -362,9 +411,9 @@ static struct once_answer *place_answer(struct lib_call *call, const struct answ
     return answer_put(parts, place);
 }
 
-static enum status make_answer(struct lib_call *call, struct once_answer **ret_answer)
+static enum status make_answer(struct lib_call *call, const struct decision *decision,
+    size_t effect_refused, struct once_answer **ret_answer)
 {
-    const struct decision *decision = &call->engine.decision;
     /* P7: a caller with a different payload learns nothing about the record. */
     bool shown = decision->next.fence > 0 && decision->kind != DECISION_CONFLICT_REJECTED;
     struct buf diff;
@@ -376,8 +425,12 @@ static enum status make_answer(struct lib_call *call, struct once_answer **ret_a
                               : 0,
         .operation = {.record = shown ? &decision->next : NULL,
             .outcome_body = call->engine.outcome},
+        .effect_refused = effect_refused,
     };
-    enum status status = explain(call, &diff, &parts.diff_truncated);
+    if (call->effects != NULL && decision->kind == DECISION_SEALED) {
+        parts.effects = lib_effects_tell(call->effects);
+    }
+    enum status status = effect_refused > 0 ? OK : explain(call, &diff, &parts.diff_truncated);
     if (status == OK) {
         parts.diff = buf_view(&diff);
         struct once_answer *answer = place_answer(call, &parts);
@@ -388,18 +441,50 @@ static enum status make_answer(struct lib_call *call, struct once_answer **ret_a
     return status;
 }
 
+/* The seal and its effects did not happen. The decision that kept them from it is the answer: that
+ * of the seal itself, or a conflict of an effect. OK: *ret_decision is set. Else it failed. */
+static enum status group_refusal(struct lib_call *call, const struct decision **ret_decision,
+    size_t *ret_effect, struct err *err)
+{
+    const struct engine_call *engine = &call->engine;
+    size_t at = call->effects == NULL ? 0 : lib_effects_refused(call->effects);
+    if (call->effects != NULL && engine->refused && engine->decision.kind != DECISION_SEALED) {
+        *ret_decision = &engine->decision;
+        return OK;
+    }
+    if (at == 0) {
+        *err = engine->err;
+        return engine->err.status;
+    }
+    const struct engine_call *effect = call->effects->list.calls[at - 1];
+    if (effect->decision.kind == DECISION_CONFLICT_REJECTED) {
+        *ret_decision = &effect->decision;
+        *ret_effect = at;
+        return OK;
+    }
+    *err = effect->err;
+    err_prefix(err, "effects[%zu]", at - 1);
+    return effect->err.status;
+}
+
 enum status lib_call_answer(struct lib_call *call, struct once_answer **ret_answer, struct err *err)
 {
-    enum decision_kind kind = call->engine.decision.kind;
-    if (settles(kind)) {
+    const struct decision *decision = &call->engine.decision;
+    size_t effect_refused = 0;
+    if (call->engine.err.status != OK) {
+        enum status status = group_refusal(call, &decision, &effect_refused, err);
+        if (status != OK) {
+            return status;
+        }
+    } else if (settles(decision->kind)) {
         handle_settled(call->once);
     }
     if (ret_answer != NULL) {
-        return make_answer(call, ret_answer);
+        return make_answer(call, decision, effect_refused, ret_answer);
     }
-    if (kind != wished(call->engine.request.kind)) {
+    if (decision->kind != wished(call->engine.request.kind)) {
         return err_set(err, E_STALE, "the answer to %s is %s",
-            request_kind_name(call->engine.request.kind), decision_name(kind));
+            request_kind_name(call->engine.request.kind), decision_name(decision->kind));
     }
     return OK;
 }

@@ -22,15 +22,28 @@ struct lib_call {
     size_t reserve_bytes; /* its size */
     once_done done;       /* for once_submit */
     void *done_context;
+    struct lib_effects *effects; /* of a seal; NULL: none (lib/effects.h) */
+    _Atomic size_t left;         /* of the seal and its effects: parts not decided yet … */
+    void (*all_done)(struct lib_call *call); /* … after which this is called */
 };
 
-/* Checks, derives, reserves; copies: the caller's strings may be freed before the answer comes. On
- * failure nothing is held. */
-enum status lib_call_init(struct lib_call *call, struct once *once, const struct once_call *what,
-    bool copies, struct err *err) MUST_CHECK;
+/* What a call asks for. */
+struct lib_ask {
+    const struct once_call *what;
+    const struct once_bytes *effects; /* of a seal; NULL: none */
+    bool copies; /* the caller's strings may be freed before the answer comes */
+};
+
+/* Checks, derives, reserves. On failure nothing is held. */
+enum status lib_call_init(struct lib_call *call, struct once *once, const struct lib_ask *ask,
+    struct err *err) MUST_CHECK;
+/* Submits it, alone or with its effects; done is called when all of it is decided. Statuses as for
+ * engine_submit. */
+enum status lib_call_submit(
+    struct lib_call *call, void (*done)(struct lib_call *call), struct err *err) MUST_CHECK;
 void lib_call_release(struct lib_call *call);
-/* Makes the answer from the engine's result. With ret_answer NULL it only checks the decision:
- * E_STALE if it is not the expected one. */
+/* Makes the answer from the engine's result, or says why there is none. With ret_answer NULL it
+ * only checks the decision: E_STALE if it is not the expected one. */
 enum status lib_call_answer(
     struct lib_call *call, struct once_answer **ret_answer, struct err *err) MUST_CHECK;
 

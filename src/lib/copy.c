@@ -182,9 +182,10 @@ struct entry_copy {
     struct copy *self;
     struct digest *heads; /* of each chain: the hash of its last entry so far */
     uint64_t *seqs;
-    size_t chain;  /* of the piece */
-    uint64_t seen; /* entries of the source so far */
-    uint64_t had;  /* how many of these the target already has */
+    size_t chain;   /* of the piece */
+    uint64_t seen;  /* entries of the source so far */
+    uint64_t had;   /* how many of these the target already has */
+    uint64_t total; /* entries of the source, without checkpoints: only to show the progress */
     struct change changes[PIECE_ENTRIES];
     struct digest prev_hashes[PIECE_ENTRIES];
     size_t count;
@@ -192,6 +193,26 @@ struct entry_copy {
     enum status status;
     struct err *err;
 };
+
+/* Explains a failed commit: a second copy may have taken the target over, and even finished it. */
+static enum status target_failed(const struct copy *self, enum status status, struct err *err)
+{
+    struct store_options how = {.read_only = true, .must_exist = true};
+    struct store *finished = NULL;
+    struct err ignored = {0};
+    if ((status == E_CORRUPT || status == E_UNAVAILABLE) && store_url_shared(self->options->to) &&
+        store_open(self->options->to, &how, &finished, &ignored) == OK) {
+        status = close_store(&finished, OK, &ignored);
+        (void)err_set(err, E_UNAVAILABLE, "a second copy to the same target has finished it");
+        err_hint(err, "nothing is left to do: once verify checks it");
+        return E_UNAVAILABLE;
+    }
+    err_prefix(err, "cannot write to the target");
+    if (status == E_CORRUPT) {
+        err_hint(err, "is a second copy to the same target under way?");
+    }
+    return status;
+}
 
 /* Commits a piece on the target. */
 static enum status commit_piece(
@@ -206,7 +227,7 @@ static enum status commit_piece(
     enum status status = to->ops->prepare(to, &batch, err);
     status = status == OK ? to->ops->commit(to, &commit, err) : status;
     arena_release(&none);
-    return status;
+    return status == OK ? OK : target_failed(self, status, err);
 }
 
 static enum status entries_commit(struct entry_copy *copy)
@@ -219,7 +240,7 @@ static enum status entries_commit(struct entry_copy *copy)
         arena_clear(&self->bodies);
     }
     if (copy->status == OK) {
-        copy->status = copy_tell(self, COPY_ENTRIES, copy->seen, 0, copy->err);
+        copy->status = copy_tell(self, COPY_ENTRIES, copy->seen, copy->total, copy->err);
     }
     return copy->status;
 }
@@ -312,6 +333,7 @@ static enum status copy_entries(struct copy *self, struct err *err)
         for (size_t i = 0; i < state->chain_count; i++) {
             heads[i] = state->chains[i].removed_hash;
             seqs[i] = state->chains[i].removed_seq;
+            copy->total += state->chains[i].seq - state->chains[i].removed_seq;
         }
         status = self->to->ops->inheriting->entries(self->to, &copy->had, err);
         arena_clear(&self->bodies);
@@ -565,10 +587,17 @@ static enum status check_target(
 static enum status copy_over(struct copy *self, const struct verify_result *source, struct err *err)
 {
     enum status status = open_target(self, err);
-    status = status == OK ? copy_entries(self, err) : status;
+    if (status != OK) {
+        return status;
+    }
+    struct err changed = {0};
+    status = copy_entries(self, err);
     status = status == OK ? copy_records(self, err) : status;
     status = status == OK ? check_target(self, source, err) : status;
-    status = status == OK ? check_unchanged(self, err) : status;
+    if (check_unchanged(self, &changed) != OK) { /* it explains whatever was found before */
+        status = err_set(err, changed.status, "%s", changed.text);
+        err_hint(err, "%s", changed.hint);
+    }
     status = status == OK ? copy_key(self, err) : status;
     status = status == OK ? self->to->ops->inheriting->finish(self->to, err) : status;
     return status;

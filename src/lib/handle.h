@@ -13,6 +13,8 @@
 #include <pthread.h>
 
 #include "base/limits.h"
+#include "base/vault.h"
+#include "config/config.h"
 #include "engine/engine.h"
 #include "once/once.h"
 
@@ -25,6 +27,10 @@ struct once {
     uint64_t settled_count; /* operations settled through this handle */
     struct slice tenant;    /* whose records this handle sees (P9) */
     char tenant_text[LIMIT_TENANT_BYTES_MAX + 1];
+    struct config *config; /* under the lock: the types of effects; NULL: once_effect_types was not
+                              called */
+    struct vault *vault;   /* likewise, made once: what it sealed must stay readable */
+    char *store_url;       /* as opened */
 };
 
 /* Fills error, which may be NULL, and returns the once_result of the status. A status without a

@@ -92,6 +92,11 @@ static enum status open_store(
     };
     const char *url = options->store == NULL ? "journal:./once-data" : options->store;
     struct store *store;
+    once->store_url = mem_alloc(&once->mem, strlen(url) + 1);
+    if (once->store_url == NULL) {
+        return E_NOMEM;
+    }
+    memcpy(once->store_url, url, strlen(url) + 1);
     enum status status = store_open(url, &store_options, &store, err);
     if (status != OK || store_options.read_only) {
         once->store = status == OK ? store : NULL;
@@ -125,6 +130,9 @@ static enum status init_locks(struct once *once, struct err *err)
 static void free_handle(struct once *once)
 {
     struct mem mem = once->mem;
+    config_free(once->config);
+    vault_free(once->vault);
+    mem_free(&mem, once->store_url);
     (void)pthread_cond_destroy(&once->settled);
     (void)pthread_mutex_destroy(&once->lock);
     mem_free(&mem, once);
@@ -183,33 +191,70 @@ int once_close(struct once *once, struct once_error *error)
 
 /* ---- one operation ------------------------------------------------------------------------- */
 
-/* Submit, wait, answer. */
-static enum status run(struct once *once, const struct once_call *what,
-    struct once_answer **ret_answer, struct err *err)
+/* A thread that waits for a call with effects. */
+struct lib_waiter {
+    struct lib_call call; /* first */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_done;
+};
+
+static void waiter_done(struct lib_call *call)
 {
-    struct lib_call call;
-    enum status status = lib_call_init(&call, once, what, false, err);
-    if (status != OK) {
-        return status;
+    struct lib_waiter *waiter = CONTAINER_OF(call, struct lib_waiter, call);
+    (void)pthread_mutex_lock(&waiter->lock);
+    waiter->is_done = true;
+    (void)pthread_cond_signal(&waiter->changed);
+    (void)pthread_mutex_unlock(&waiter->lock);
+}
+
+/* OK: the call is decided, and its own err says how. */
+static enum status wait_for(struct lib_waiter *waiter, struct err *err)
+{
+    enum status status = lib_call_submit(&waiter->call, waiter_done, err);
+    (void)pthread_mutex_lock(&waiter->lock);
+    while (status == OK && !waiter->is_done) {
+        (void)pthread_cond_wait(&waiter->changed, &waiter->lock);
     }
-    status = engine_do(once->engine, &call.engine);
-    if (status == OK) {
-        status = lib_call_answer(&call, ret_answer, err);
-    } else {
-        *err = call.engine.err;
-    }
-    lib_call_release(&call);
+    (void)pthread_mutex_unlock(&waiter->lock);
     return status;
 }
 
-static int do_call(struct once *once, const struct once_call *what, struct once_answer **ret_answer,
+/* Submit, wait, answer. */
+static enum status run(
+    struct once *once, const struct lib_ask *ask, struct once_answer **ret_answer, struct err *err)
+{
+    struct lib_waiter waiter = {
+        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    struct lib_call *call = &waiter.call;
+    enum status status = lib_call_init(call, once, ask, err);
+    if (status != OK) {
+        return status;
+    }
+    if (call->effects == NULL) {
+        (void)!engine_do(once->engine, &call->engine); /* its err says how it went */
+    } else {
+        status = wait_for(&waiter, err);
+    }
+    status = status == OK ? lib_call_answer(call, ret_answer, err) : status;
+    lib_call_release(call);
+    return status;
+}
+
+static int do_ask(struct once *once, const struct lib_ask *ask, struct once_answer **ret_answer,
     struct once_error *error)
 {
     struct err err = {0};
     if (ret_answer != NULL) {
         *ret_answer = NULL;
     }
-    return handle_say(error, run(once, what, ret_answer, &err), &err);
+    return handle_say(error, run(once, ask, ret_answer, &err), &err);
+}
+
+static int do_call(struct once *once, const struct once_call *what, struct once_answer **ret_answer,
+    struct once_error *error)
+{
+    return do_ask(once, &(struct lib_ask){.what = what}, ret_answer, error);
 }
 
 int once_begin(struct once *once, const struct once_begin *begin, struct once_answer **ret_answer,
@@ -227,6 +272,13 @@ int once_seal(struct once *once, const struct once_seal *seal, struct once_answe
     struct once_error *error)
 {
     return do_call(once, &(struct once_call){.seal = seal}, ret_answer, error);
+}
+
+int once_seal_effects(struct once *once, const struct once_seal *seal, struct once_bytes effects,
+    struct once_answer **ret_answer, struct once_error *error)
+{
+    struct lib_ask ask = {.what = &(struct once_call){.seal = seal}, .effects = &effects};
+    return do_ask(once, &ask, ret_answer, error);
 }
 
 int once_release(struct once *once, const struct once_hold *hold, struct once_answer **ret_answer,
@@ -262,18 +314,13 @@ void once_answer_free(struct once *once, struct once_answer *answer)
 
 /* ---- without blocking ---------------------------------------------------------------------- */
 
-/* The engine's completion of a submitted call. */
-static void submitted_done(struct engine_call *engine_call)
+/* The completion of a submitted call. */
+static void submitted_done(struct lib_call *call)
 {
-    struct lib_call *call = CONTAINER_OF(engine_call, struct lib_call, engine);
-    struct err err = call->engine.err;
+    struct err err = {0};
     struct once_answer *answer = NULL;
     struct once_error error;
-    enum status status = err.status;
-    if (status == OK) {
-        status = lib_call_answer(call, &answer, &err);
-    }
-    (void)handle_say(&error, status, &err);
+    (void)handle_say(&error, lib_call_answer(call, &answer, &err), &err);
     call->done(call->done_context, error.result, answer, &error);
     const struct mem *mem = &call->once->mem;
     lib_call_release(call);
@@ -281,25 +328,24 @@ static void submitted_done(struct engine_call *engine_call)
 }
 
 static enum status submit(
-    struct once *once, const struct once_call *what, once_done done, void *context, struct err *err)
+    struct once *once, const struct lib_ask *ask, once_done done, void *context, struct err *err)
 {
     enum status status = handle_writes(once, err);
     if (status != OK) {
         return status;
     }
-    if (what == NULL || done == NULL) {
-        return err_set(err, E_MISUSE, "%s is NULL", what == NULL ? "call" : "done");
+    if (ask->what == NULL || done == NULL) {
+        return err_set(err, E_MISUSE, "%s is NULL", ask->what == NULL ? "call" : "done");
     }
     struct lib_call *call = mem_alloc(&once->mem, sizeof *call);
     if (call == NULL) {
         return E_NOMEM;
     }
-    status = lib_call_init(call, once, what, true, err);
+    status = lib_call_init(call, once, ask, err);
     if (status == OK) {
         call->done = done;
         call->done_context = context;
-        call->engine.done = submitted_done;
-        status = engine_submit(once->engine, &call->engine, err);
+        status = lib_call_submit(call, submitted_done, err);
         if (status == OK) {
             return OK; /* the call belongs to the engine now */
         }
@@ -313,7 +359,17 @@ int once_submit(struct once *once, const struct once_call *call, once_done done,
     struct once_error *error)
 {
     struct err err = {0};
-    return handle_say(error, submit(once, call, done, context, &err), &err);
+    struct lib_ask ask = {.what = call, .copies = true};
+    return handle_say(error, submit(once, &ask, done, context, &err), &err);
+}
+
+int once_submit_seal_effects(struct once *once, const struct once_seal *seal,
+    struct once_bytes effects, once_done done, void *context, struct once_error *error)
+{
+    struct err err = {0};
+    struct lib_ask ask = {
+        .what = &(struct once_call){.seal = seal}, .effects = &effects, .copies = true};
+    return handle_say(error, submit(once, &ask, done, context, &err), &err);
 }
 
 /* ---- names --------------------------------------------------------------------------------- */

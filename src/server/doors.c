@@ -10,6 +10,8 @@
 #include "dispatch/dispatch.h"
 #include "effect/effects.h"
 #include "effect/outbox.h"
+#include "effect/publisher.h"
+#include "envelope/body_vault.h"
 #include "gateway/gateway.h"
 #include "gateway/request_form.h"
 #include "inbox/inbox.h"
@@ -235,18 +237,9 @@ DOOR_DO(close_dispatch, dispatch_free);
 
 enum status server_vault(struct server *server, const struct vault **ret_vault, struct err *err)
 {
-    const struct config *config = server->config;
-    char path[PATH_MAX];
     if (server->vault == NULL) {
-        const char *dir = server->facts.dir;
-        if (dir != NULL && !vault_path(dir, path, sizeof path)) {
-            return err_set(err, E_INVALID, "the path of the store is too long");
-        }
-        struct vault_options options = {.key_files = config->key_files,
-            .key_file_count = config->key_file_count,
-            .own_path = dir != NULL ? path : NULL,
-            .is_fleeting = strncmp(config->store, "mem:", 4) == 0};
-        enum status status = vault_new(&options, &server->vault, err);
+        enum status status =
+            body_vault_new(server->config, server->config->store, NULL, &server->vault, err);
         if (status != OK) {
             return status;
         }
@@ -351,6 +344,8 @@ static enum status open_effects(struct server *server, void **ret_state, struct 
 DOOR_ASK(struct api_routes, routes_effects, effects_routes);
 DOOR_RELOAD_PREPARE(prepare_effects, effects_reload_prepare, void);
 DOOR_RELOAD_END(reload_effects, effects_reload_end);
+DOOR_DO(cut_effects, effects_cut);
+DOOR_ASK(bool, effects_idle, effects_is_idle);
 DOOR_DO(close_effects, effects_free);
 
 /* ---- commands ------------------------------------------------------------------------------ */
@@ -447,6 +442,8 @@ const struct server_door server_doors[] = {
         .routes = routes_effects,
         .reload_prepare = prepare_effects,
         .reload_end = reload_effects,
+        .cut = cut_effects,
+        .is_idle = effects_idle,
         .close = close_effects,
     },
     {
@@ -475,7 +472,8 @@ _Static_assert(sizeof server_doors / sizeof server_doors[0] <= SERVER_DOORS_MAX 
 
 enum status server_queues_check(const struct config *config, struct err *err)
 {
-    return inbox_queues_check(config, err);
+    enum status status = inbox_queues_check(config, err);
+    return status == OK ? publishers_check(&config->effects, err) : status;
 }
 
 const char *server_broker(size_t number, struct err *err)

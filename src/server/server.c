@@ -58,15 +58,7 @@ enum status server_store_check(const char *url, struct err *err)
 
 const char *server_store_dir(const char *url, struct arena *arena)
 {
-    bool journal = strncmp(url, "journal:", 8) == 0;
-    const char *path = journal ? url + 8 : url;
-    size_t len = strcspn(path, "?"); /* options follow */
-    char *dir = arena_zalloc(arena, len + 1);
-    if (dir == NULL || (!journal && memchr(path, ':', len) != NULL)) {
-        return NULL;
-    }
-    memcpy(dir, path, len);
-    return dir;
+    return store_url_dir(url, arena);
 }
 
 const char *server_store_shown(const char *url, struct arena *arena)

@@ -78,7 +78,8 @@ const char *server_address(const struct server *server, const char *door, size_t
 
 /* Whether a store's URL is valid, without opening the store. E_INVALID. */
 enum status server_store_check(const char *url, struct err *err) MUST_CHECK;
-/* Check that every queue of the inbox has its module and a valid URL; connects to nothing.
+/* Check that every queue of the inbox, and every connector that publishes, has its module and a
+ * valid URL; connects to nothing.
  * E_INVALID, E_UNAVAILABLE: the text names the queue, the hint what to install. */
 enum status server_queues_check(const struct config *config, struct err *err) MUST_CHECK;
 /* The kinds of brokers for queues, by number; NULL past the last. err says what is missing for it,

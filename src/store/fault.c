@@ -175,6 +175,7 @@ static void fault_ops_optional(struct store_ops *ops, const struct store_ops *wr
 {
     ops->open_reader = wrapped->open_reader == NULL ? NULL : fault_open_reader;
     ops->shared = wrapped->shared;
+    ops->settle = wrapped->settle == NULL ? NULL : fault_inner_settle;
     ops->beat = wrapped->beat == NULL ? NULL : fault_inner_beat;
     ops->listen = wrapped->listen == NULL ? NULL : fault_listen;
     ops->chains = wrapped->chains == NULL ? NULL : fault_inner_chains;

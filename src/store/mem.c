@@ -262,33 +262,6 @@ enum status mem_batch_give(struct store_mem_hub *self, struct store_batch *batch
     return status;
 }
 
-static enum status mem_read(struct store *store, struct store_batch *batch, struct err *err)
-{
-    struct mem_handle *handle = handle_of(store);
-    ASSERT(!handle->prepared);
-    struct store_mem_hub *self = mem_lock(handle->hub);
-    handle->now = mem_time_give(self, batch);
-    enum status status = mem_batch_give(self, batch, err);
-    mem_unlock(self);
-    return status;
-}
-
-static enum status mem_prepare(struct store *store, struct store_batch *batch, struct err *err)
-{
-    struct mem_handle *handle = handle_of(store);
-    ASSERT(!handle->prepared);
-    struct store_mem_hub *self = mem_lock(handle->hub);
-    handle->now = mem_time_give(self, batch);
-    enum status status = mem_batch_give(self, batch, err);
-    if (status == OK) {
-        ASSERT(self->fence < UINT64_MAX - batch->fences); /* P4 */
-        self->fence += batch->fences;
-        handle->prepared = true;
-    }
-    mem_unlock(self);
-    return status;
-}
-
 static void mem_abort(struct store *store)
 {
     struct mem_handle *handle = handle_of(store);
@@ -503,15 +476,129 @@ static enum status commit_apply(
                                  : status;
 }
 
-/* Nothing can be undone any more: frees the replaced items. With the mutex. */
+/* Erases a body that its record no longer has. */
+static void body_drop(
+    struct store_mem_hub *self, const struct body_ref *before, const struct body_ref *now)
+{
+    struct slice *bodies = (struct slice *)(void *)self->bodies.data;
+    bool stays = now != NULL && now->retained && now->place == before->place;
+    if (!before->retained || before->place == 0 || stays) {
+        return;
+    }
+    ASSERT(before->place <= self->bodies.len / sizeof *bodies);
+    struct slice *body = &bodies[before->place - 1];
+    if (body->len > 0) {
+        mem_wipe((char *)(uintptr_t)body->data, body->len);
+        mem_free(self->mem, (char *)(uintptr_t)body->data);
+        *body = SLICE_EMPTY;
+    }
+}
+
+/* Nothing can be undone any more: frees the replaced items, and erases bodies that are in no record
+ * any more (R10). With the mutex. */
 static void units_end(struct store_mem_hub *self)
 {
     const struct mem_undo *undone = (const struct mem_undo *)(const void *)self->undo.data;
     for (size_t i = 0; i < self->undo.len / sizeof *undone; i++) {
-        mem_free(self->mem, undone[i].before);
+        struct item *before = undone[i].before;
+        if (before != NULL) {
+            const struct item *now = item_get(self, &before->record.key.hash);
+            body_drop(self, &before->record.request, now == NULL ? NULL : &now->record.request);
+            body_drop(
+                self, &before->record.outcome.body, now == NULL ? NULL : &now->record.outcome.body);
+        }
+        mem_free(self->mem, before);
     }
     buf_clear(&self->undo);
     buf_clear(&self->units);
+}
+
+/* ---- commits under way (S14, S15) ---- */
+
+/* The first commit under way has happened: it can no longer be undone. With the mutex. */
+static void unit_keep(struct store_mem_hub *self)
+{
+    struct mem_unit *units = (struct mem_unit *)(void *)self->units.data;
+    struct mem_undo *undone = (struct mem_undo *)(void *)self->undo.data;
+    size_t count = self->units.len / sizeof *units;
+    size_t end = count > 1 ? units[1].undo : self->undo.len;
+    for (size_t i = 0; i < end / sizeof *undone; i++) {
+        mem_free(self->mem, undone[i].before);
+    }
+    memmove(self->undo.data, self->undo.data + end, self->undo.len - end);
+    self->undo.len -= end;
+    memmove(units, units + 1, (count - 1) * sizeof *units);
+    self->units.len -= sizeof *units;
+    for (size_t i = 0; i + 1 < count; i++) {
+        units[i].undo -= end;
+    }
+}
+
+/* Decides what becomes of the first commit under way. With the mutex. */
+static void settle_first(struct store_mem_hub *self)
+{
+    struct mem_handle *handle = self->under_way;
+    size_t count = self->units.len / sizeof(struct mem_unit);
+    ASSERT(handle != NULL && count > 0 && handle->settled + count == handle->numbers);
+    if (self->fate(self->fate_context, &handle->store, handle->settled + 1) == OK) {
+        unit_keep(self);
+        handle->settled++;
+        handle->failed <<= 1;
+    } else {
+        unit_undo(self, (const struct mem_unit *)(const void *)self->units.data);
+        self->units.len = 0;
+        handle->settled = handle->numbers;
+        handle->failed = handle->failed << count | ((UINT64_C(1) << count) - 1);
+        handle->doomed = handle->prepared;
+    }
+    self->under_way = self->units.len > 0 ? handle : NULL;
+}
+
+static void settle_all(struct store_mem_hub *self)
+{
+    while (self->under_way != NULL) {
+        settle_first(self);
+    }
+}
+
+/* Takes the mutex for somebody who must not see what is under way. Returns its argument. */
+static struct store_mem_hub *mem_lock_settled(struct store_mem_hub *hub)
+{
+    settle_all(mem_lock(hub));
+    return hub;
+}
+
+static enum status mem_settle(struct store *store, uint64_t number, struct err *err)
+{
+    struct mem_handle *handle = handle_of(store);
+    struct store_mem_hub *self = mem_lock(handle->hub);
+    ASSERT(number > 0 && number <= handle->numbers);
+    while (handle->settled < number) {
+        settle_first(self);
+    }
+    ASSERT(handle->settled - number < LIMIT_SETTLED_MAX);
+    bool failed = (handle->failed >> (handle->settled - number) & 1) != 0;
+    mem_unlock(self);
+    return failed ? err_set(err, E_UNAVAILABLE, "the commit did not happen") : OK;
+}
+
+/* The commit that was just made is under way. At most two are: what becomes of the one before is
+ * decided now. With the mutex. */
+static enum status commit_defer(
+    struct mem_handle *handle, const struct commit *commit, struct err *err)
+{
+    struct store_mem_hub *self = handle->hub;
+    ASSERT(self->under_way == NULL || self->under_way == handle);
+    self->under_way = handle;
+    uint64_t number = ++handle->numbers;
+    if (self->units.len > sizeof(struct mem_unit)) {
+        settle_first(self);
+    }
+    if (handle->settled >= number) {
+        return err_set(err, E_UNAVAILABLE, "the commit before did not happen");
+    }
+    *commit->ret_number = number;
+    return OK;
 }
 
 /* Tells the other handles which records were settled (S13). With the mutex, so that none of them is
@@ -540,6 +627,11 @@ static void commit_share(struct mem_handle *handle, const struct commit *commit)
     }
 }
 
+static bool is_deferred(const struct mem_handle *handle, const struct commit *commit)
+{
+    return handle->hub->fate != NULL && commit->ret_number != NULL;
+}
+
 /* Whether a batch was prepared too long ago (S10). With the mutex. */
 static bool is_late(struct mem_handle *handle)
 {
@@ -558,6 +650,12 @@ static enum status commit_all(
             "the commit came later than prepared_ms_max (%d) after its prepare",
             LIMIT_PREPARED_MS_MAX);
     }
+    if (self->under_way != handle || !is_deferred(handle, commit)) {
+        settle_all(self);
+    }
+    if (handle->doomed) {
+        return err_set(err, E_UNAVAILABLE, "an earlier commit did not happen");
+    }
     enum status status = unit_begin(handle, &unit);
     if (status != OK) {
         return err_set(err, status, "out of memory for a commit");
@@ -572,17 +670,52 @@ static enum status commit_all(
         self->moment = handle->now; /* a different handle may have prepared later (S8) */
     }
     self->fence = self->fence < commit->fence_floor ? commit->fence_floor : self->fence;
+    if (is_deferred(handle, commit)) {
+        announce(handle, commit); /* early, which does no harm: others settle it first */
+        return commit_defer(handle, commit, err);
+    }
     commit_share(handle, commit);
     return OK;
+}
+
+static enum status mem_read(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct mem_handle *handle = handle_of(store);
+    ASSERT(!handle->prepared);
+    struct store_mem_hub *self = mem_lock_settled(handle->hub);
+    handle->now = mem_time_give(self, batch);
+    enum status status = mem_batch_give(self, batch, err);
+    mem_unlock(self);
+    return status;
+}
+
+static enum status mem_prepare(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct mem_handle *handle = handle_of(store);
+    ASSERT(!handle->prepared);
+    struct store_mem_hub *self = mem_lock(handle->hub);
+    if (self->under_way != handle) {
+        settle_all(self);
+    }
+    handle->doomed = false;
+    handle->now = mem_time_give(self, batch);
+    enum status status = mem_batch_give(self, batch, err);
+    if (status == OK) {
+        ASSERT(self->fence < UINT64_MAX - batch->fences); /* P4 */
+        self->fence += batch->fences;
+        handle->prepared = true;
+    }
+    mem_unlock(self);
+    return status;
 }
 
 static enum status mem_commit(struct store *store, const struct commit *commit, struct err *err)
 {
     struct mem_handle *handle = handle_of(store);
     ASSERT(handle->prepared);
-    handle->prepared = false;
     (void)mem_lock(handle->hub);
     enum status status = commit_all(handle, commit, err);
+    handle->prepared = handle->doomed = false;
     mem_unlock(handle->hub);
     return status;
 }
@@ -591,7 +724,9 @@ static enum status mem_flush(struct store *store, struct err *err)
 {
     (void)err;
     struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
-    units_end(self);
+    if (self->under_way == NULL) { /* settle is the flush of these */
+        units_end(self);
+    }
     mem_unlock(self);
     return OK;
 }
@@ -630,7 +765,7 @@ enum status mem_scan_give(const struct store_mem_hub *self, const struct scan *s
 static enum status mem_scan(struct store *store, const struct scan *scan, struct arena *arena,
     const struct record **ret_records, size_t *ret_count, struct err *err)
 {
-    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    struct store_mem_hub *self = mem_lock_settled(handle_of(store)->hub);
     enum status status = mem_scan_give(self, scan, arena, ret_records, ret_count, err);
     mem_unlock(self);
     return status;
@@ -718,7 +853,7 @@ static enum status mem_due(struct store *store, const struct store_due_filter *f
     struct store_due *ret_dues, size_t limit, size_t *ret_count, struct err *err)
 {
     (void)err;
-    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    struct store_mem_hub *self = mem_lock_settled(handle_of(store)->hub);
     int64_t now_ms = store_clock_now(&self->clock).time_ms;
     *ret_count = due_give(handle_of(store), filter, ret_dues, limit, now_ms);
     mem_unlock(self);
@@ -729,7 +864,7 @@ static enum status mem_counts(
     struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err)
 {
     (void)err;
-    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    struct store_mem_hub *self = mem_lock_settled(handle_of(store)->hub);
     *ret_counts = mem_counts_of(self, kinds);
     mem_unlock(self);
     return OK;
@@ -798,7 +933,7 @@ enum status mem_entries_give(const struct store_mem_hub *self, const struct entr
 static enum status mem_entries(struct store *store, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err)
 {
-    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    struct store_mem_hub *self = mem_lock_settled(handle_of(store)->hub);
     enum status status = mem_entries_give(self, range, visit, context, err);
     mem_unlock(self);
     return status;
@@ -815,8 +950,9 @@ struct store_head mem_durable_head(const struct mem_handle *handle)
 {
     const struct store_mem_hub *self = handle->hub;
     const struct mem_unit *units = (const struct mem_unit *)(const void *)self->units.data;
-    ASSERT(!self->many || self->units.len == 0);
-    return self->units.len > 0 ? units[0].head : head_of(handle);
+    ASSERT(!self->many || self->units.len == 0 || self->under_way != NULL);
+    bool undone = self->units.len > 0 && units[0].chain == handle->chain;
+    return undone ? units[0].head : head_of(handle);
 }
 
 void mem_identity_give(const struct mem_handle *handle, struct store_identity *ret_identity,
@@ -864,7 +1000,7 @@ static enum status mem_chains(
     struct store *store, store_chain_visit visit, void *context, struct err *err)
 {
     (void)err;
-    struct store_mem_hub *self = mem_lock(handle_of(store)->hub);
+    struct store_mem_hub *self = mem_lock_settled(handle_of(store)->hub);
     bool more = true;
     for (size_t i = 0; i < chains_count(self) && more; i++) {
         more = visit(context, &chains_of(self)[i].known);
@@ -898,7 +1034,7 @@ static enum status mem_maintain(struct store *store, struct err *err)
     struct mem_handle *handle = handle_of(store);
     struct mem_unit unit;
     ASSERT(!handle->prepared);
-    struct store_mem_hub *self = mem_lock(handle->hub);
+    struct store_mem_hub *self = mem_lock_settled(handle->hub);
     struct store_moment now = store_clock_now(&self->clock);
     enum status status = unit_begin(handle, &unit);
     for (size_t i = items_count(self); i > 0 && status == OK; i--) {
@@ -920,7 +1056,7 @@ static enum status mem_maintain(struct store *store, struct err *err)
 /* Frees the handle, and the memory of a store that is not shared. */
 static void handle_free(struct mem_handle *handle)
 {
-    struct store_mem_hub *self = mem_lock(handle->hub);
+    struct store_mem_hub *self = mem_lock_settled(handle->hub);
     struct mem_handle **at = &self->handles;
     while (*at != handle) {
         ASSERT(*at != NULL);
@@ -940,7 +1076,7 @@ static enum status mem_close(struct store *store, struct err *err)
 {
     (void)err;
     struct mem_handle *handle = handle_of(store);
-    (void)mem_lock(handle->hub);
+    (void)mem_lock_settled(handle->hub);
     own_chain(handle)->known.ended = true;
     mem_unlock(handle->hub);
     handle_free(handle);
@@ -989,6 +1125,7 @@ static const struct store_ops mem_ops = {.name = "mem", MEM_OPS};
 
 static const struct store_ops hub_ops = {.name = "mem hub",
     .shared = true,
+    .settle = mem_settle,
     .beat = mem_beat,
     .listen = mem_listen,
     .chains = mem_chains,
@@ -1057,6 +1194,13 @@ enum status store_mem_hub_new(const struct store_options *options,
     buf_init(&self->chains, mem, SIZE_MAX / 2);
     *ret_hub = self;
     return OK;
+}
+
+void store_mem_hub_defer(struct store_mem_hub *hub, store_mem_fate fate, void *context)
+{
+    ASSERT(hub->many && hub->handles == NULL);
+    hub->fate = fate;
+    hub->fate_context = context;
 }
 
 /* A new chain for a handle. With the mutex. */

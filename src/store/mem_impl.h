@@ -63,6 +63,10 @@ struct store_mem_hub {
     struct buf units;           /* struct mem_unit, likewise */
     struct buf chains;          /* struct mem_chain, the oldest first */
     struct mem_handle *handles; /* that are open */
+    store_mem_fate fate;        /* of commits under way; NULL: all happen at once */
+    void *fate_context;
+    struct mem_handle
+        *under_way; /* whose commits the units are, if it is a shared store; or NULL */
 };
 
 /* One process's handle. */
@@ -75,6 +79,10 @@ struct mem_handle {
     struct store_moment now; /* of the batch that is prepared */
     bool prepared;           /* a commit or abort is to come */
     unsigned readers;        /* that are open; with the mutex */
+    uint64_t numbers;        /* of its commits, given so far; with the mutex, like the next three */
+    uint64_t settled;        /* commits up to this number are no longer under way … */
+    uint64_t failed;         /* … and what became of the last 64: a bit is set for a failed one */
+    bool doomed;             /* a commit before the prepared batch did not happen (S15) */
     store_notice notice;     /* NULL: it does not listen; with the mutex */
     void *context;           /* of notice */
 };

@@ -130,11 +130,13 @@ static const struct scheme schemes[] = {
         .replay = server_replay},
     {.name = "redis+sentinel",
         .whole = true,
+        .shared = true,
         .check = redis_url_check,
         .open = redis_open,
         .replay = server_replay},
     {.name = "rediss+sentinel",
         .whole = true,
+        .shared = true,
         .check = redis_url_check,
         .open = redis_open,
         .replay = server_replay},
@@ -184,6 +186,19 @@ static enum status read_url(
         }
     }
     return refuse_scheme(name, err);
+}
+
+const char *store_url_dir(const char *url, struct arena *arena)
+{
+    bool journal = strncmp(url, "journal:", 8) == 0;
+    const char *path = journal ? url + 8 : url;
+    size_t len = strcspn(path, "?"); /* options follow */
+    char *dir = arena_zalloc(arena, len + 1);
+    if (dir == NULL || (!journal && memchr(path, ':', len) != NULL)) {
+        return NULL;
+    }
+    memcpy(dir, path, len);
+    return dir;
 }
 
 bool store_url_shared(const char *url)

@@ -54,6 +54,7 @@ struct replay_item {
 
     struct digest digest; /* bodies: as stored; touch: hash of the key */
     struct slice body;    /* bodies: the bytes */
+    bool erased;          /* request: the bytes are zeros in place of what the digest is of */
 
     const struct record *record; /* record, moved */
     const struct entry *entry;   /* entry */

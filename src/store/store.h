@@ -9,7 +9,8 @@
  * Promises:  S1  commit is all or nothing, in the order given, and visible to the next prepare or
  *                read as soon as it returns. abort leaves nothing behind.
  *            S2  flush returns OK only when everything committed before it was called is on stable
- *                storage. Nothing may be answered before that (P2).
+ *                storage; for a commit with a number, settle does. Nothing may be answered before
+ *                that (P2).
  *            S3  a change is applied only if the record's version is the expected one; otherwise
  *                the whole commit is E_STALE, nothing happened, and the stale changes are marked.
  *            S4  an invalid record or body is E_CORRUPT, never absent (P11).
@@ -34,6 +35,16 @@
  *            S13 a settled record is announced to the other handles that listen, after its commit;
  *                an announcement may be lost, repeated or late.
  *
+ * A store with `settle` may return OK from a commit that gave ret_number before it is known whether
+ * the commit happens, so that the next batch is prepared and decided meanwhile. It also promises:
+ *            S14 such a commit was accepted: every version was the expected one, and nobody else
+ *                changes or sees its records until its fate is known. settle returns the fate; OK
+ *                means that it happened and is on stable storage.
+ *            S15 commits of one handle happen in their order. If one does not happen, none that was
+ *                made or prepared after it does: a commit of such a batch is E_UNAVAILABLE. head
+ *                shows the chain as if all accepted commits happen; after the next prepare that
+ *                returns OK, as it is.
+ *
  * What a failure means:
  *   prepare E_UNAVAILABLE, E_LIMIT, E_NOMEM   nothing happened; there is nothing to commit or abort
  *   commit  E_STALE        lost a race with a different process; nothing happened
@@ -57,8 +68,8 @@
  *
  * Ownership: arguments are read during the call only, except that a prepared batch's arenas must
  *            live until its commit. Results live in the given arenas.
- * Threads:   one thread calls everything but flush; one other thread may call flush at the same
- *            time. A reader is used by one thread at a time, beside those two.
+ * Threads:   one thread calls everything but flush and settle; one other thread may call these at
+ *            the same time. A reader is used by one thread at a time, beside those two.
  */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
@@ -188,6 +199,10 @@ struct commit {
     bool *ret_stale;      /* set on E_STALE, one for each change: its record does not have the
                              expected version. NULL: not needed */
     bool inherits;        /* see struct store_inheriting */
+    /* Set on OK to the number to settle, or to 0 if the commit has happened. Give it only if every
+     * changed record but those of sources was wanted by this batch's prepare. NULL: commit returns
+     * when the fate is known. */
+    uint64_t *ret_number;
 };
 
 /* The end of this process's chain, as known here without asking the server. */
@@ -354,6 +369,37 @@ struct store_housekeeping {
     enum status (*remove)(struct store *store, uint64_t place, struct err *err);
 };
 
+/* A type of effect, as the functions of a store must know it. Texts are terminated. */
+struct store_effect_type {
+    const char *name;
+    const char *const *tenants; /* that may use it */
+    size_t tenant_count;        /* 0: all */
+    int64_t window_ms;
+};
+
+/* An effect that an application wrote in its own transaction: its record waits. */
+struct store_intake_row {
+    struct slice tenant;
+    struct op_id operation_id;
+    struct slice envelope; /* in clear, with the key */
+};
+
+/*
+ * Effects that applications write by functions of the store, without a process of Once. Their
+ * payloads are in clear until a process wakes their records with a sealed body, or cancels them:
+ * the commit that does so removes the clear text.
+ */
+struct store_intake {
+    /* Replaces the types that the functions accept, for all processes. */
+    enum status (*types)(
+        struct store *store, const struct store_effect_type *types, size_t count, struct err *err);
+    /* Takes some of these types, oldest first. Other processes leave them alone for some seconds;
+     * afterwards they are returned again. Both fail as due does. */
+    enum status (*take)(struct store *store, const struct store_effect_type *types,
+        size_t type_count, struct arena *arena, struct store_intake_row *ret_rows, size_t limit,
+        size_t *ret_count, struct err *err);
+};
+
 /*
  * What a store takes over from a different store (`once copy`). Opening with it creates the store,
  * or continues the unfinished copy of the same store in the same state. Until the copy is finished
@@ -393,6 +439,10 @@ struct store_ops {
     enum status (*commit)(struct store *store, const struct commit *commit, struct err *err);
     void (*abort)(struct store *store);
     enum status (*flush)(struct store *store, struct err *err);
+    /* Waits until it is known whether the commit with this number happened (S14). E_UNAVAILABLE: it
+     * did not. E_UNKNOWN, E_CORRUPT: as in commit. Of the last LIMIT_SETTLED_MAX commits, in any
+     * order, and from the thread of flush too. NULL: commit always knows. */
+    enum status (*settle)(struct store *store, uint64_t number, struct err *err);
 
     /* Like prepare, but only reads: no fences, no locks, no commit or abort. Not while a batch is
      * prepared. A read-only handle returns the time of the last commit it sees. */
@@ -422,6 +472,7 @@ struct store_ops {
 
     const struct store_housekeeping *housekeeping; /* NULL: it needs none */
     const struct store_inheriting *inheriting;     /* NULL: it cannot be the target of a copy */
+    const struct store_intake *intake;             /* NULL: it has no functions for applications */
 
     /* Only shared stores have the next two; NULL otherwise. */
 
@@ -524,6 +575,8 @@ enum status store_open(const char *url, const struct store_options *options,
     struct store **ret_store, struct err *err) MUST_CHECK;
 /* The URL names a shared store; false also if it is not a URL. */
 bool store_url_shared(const char *url);
+/* The data directory of an embedded store; NULL: it has none, or out of memory. In the arena. */
+const char *store_url_dir(const char *url, struct arena *arena);
 /* Checks a URL without opening the store. E_INVALID as in store_open. */
 enum status store_url_check(const char *url, struct err *err) MUST_CHECK;
 /* Appends the URL with its passwords masked, fit for people, logs and answers. */

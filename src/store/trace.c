@@ -58,6 +58,7 @@ static void tell_batch(char *text, size_t size, const struct store_batch *batch)
     (void)snprintf(text, sizeof text, " of kinds %#x, at most %zu", filter->kinds, limit)
 #define TELL_ENTRIES   (void)snprintf(text, sizeof text, " after %" PRIu64, range->after.seq)
 #define TELL_COUNTS    (void)snprintf(text, sizeof text, " of kinds %#x", kinds)
+#define TELL_SETTLE    (void)snprintf(text, sizeof text, " %" PRIu64, number)
 #define TELL_BEAT      (void)snprintf(text, sizeof text, " of %" PRIu64, incarnation)
 #define TELL_CHAINS    text[0] = '\0'
 #define TELL_MAINTAIN  text[0] = '\0'
@@ -140,6 +141,7 @@ static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wr
 {
     ops->open_reader = wrapped->open_reader == NULL ? NULL : trace_open_reader;
     ops->shared = wrapped->shared;
+    ops->settle = wrapped->settle == NULL ? NULL : trace_settle;
     ops->beat = wrapped->beat == NULL ? NULL : trace_beat;
     ops->listen = wrapped->listen == NULL ? NULL : trace_listen;
     ops->chains = wrapped->chains == NULL ? NULL : trace_chains;

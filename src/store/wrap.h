@@ -35,6 +35,8 @@
 
 /* Calls that only shared stores have. */
 #define STORE_SHARED_CALLS(X)                                                                      \
+    X(SETTLE, settle, (struct store * store, uint64_t number, struct err * err),                   \
+        (wrapped, number, err))                                                                    \
     X(BEAT, beat, (struct store * store, uint64_t incarnation, struct err * err),                  \
         (wrapped, incarnation, err))                                                               \
     X(CHAINS, chains,                                                                              \

@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "canon/template.h"
-#include "effect/effect.h"
+#include "envelope/effect.h"
 
 enum { MEMORY_MAX = 64 << 20 };
 

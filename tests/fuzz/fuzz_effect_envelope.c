@@ -11,8 +11,8 @@
 #include "base/vault.h"
 #include "config/config.h"
 #include "core/effect_names.h"
-#include "effect/envelope.h"
 #include "engine/request_builder.h"
+#include "envelope/envelope.h"
 #include "store/store.h"
 
 enum { MEMORY_MAX = 256 << 20 };

@@ -1,7 +1,7 @@
 """The fence calls over HTTP, their answers in a form that tests compare, and many at once.
 
 An answer is a linearize.Answer; a refusal that took no effect (429, 503) is None; a connection that
-died is once_server.Broken, and then nobody knows.
+died, or a commit that nobody could be asked about, is once_server.Broken, and then nobody knows.
 """
 import json
 import select
@@ -34,6 +34,8 @@ def text(value):
 
 def refused(status, document):
     """Whether it is a refusal without effect, as floods and a full disk get."""
+    if status == 500 and document.get("code") == "commit_unknown":
+        raise Broken("commit_unknown")
     if status not in (429, 503):
         return False
     if document.get("effect") != "no":

@@ -181,7 +181,7 @@ class Server:
         self.data_dir, self.store_options = Path(data_dir or self.directory / "data"), store_options
         self.options, self.env = list(options), dict(env or {})
         if config is not None:
-            (self.directory / "once.yaml").write_text(config)
+            (self.directory / "once.yaml").write_text(stores.with_key(config))
             self.options += ["--config", str(self.directory / "once.yaml")]
         self.process, self.lines, self.url, self.port = None, [], None, None
         self.stderr_path = self.directory / "stderr"
@@ -283,6 +283,11 @@ class Server:
         """(status, headers, JSON) over a connection of its own."""
         with self.wire() as wire:
             return wire.request(method, path, body, headers)
+
+    @property
+    def reached(self):
+        """Options for commands that ask a server: a journal's is found by its socket."""
+        return ("--server", self.url) if stores.SHARED else ("--store", self.store)
 
     def cli(self, *words):
         """Run another command of the program to its end; its CompletedProcess."""

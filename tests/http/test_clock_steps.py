@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -14,6 +15,7 @@ from fences import begin_body
 from once_gateway import DUPLICATES_FREE
 from once_server import BINARY, LONG, until
 from provider import Provider
+from redis_servers import servers
 from shop import Shop, envelope
 from stepping_clock import SteppingClock
 from test_gateway_reconcile import wait_questions
@@ -348,3 +350,62 @@ def test_once_run_runs_each_command_once(tmp_path, seed):
         ends = [(call.communicate(timeout=60)[0], call.returncode) for call in calls]
     assert ends == [(f"{key}\n", 0) for key in "abc" for _ in range(3)]
     assert [(tmp_path / key).read_text() for key in "abc"] == ["ran\n"] * 3
+
+
+class Gate:
+    """In front of a port: connections are accepted at once, and passed on when it is opened."""
+
+    def __init__(self, port):
+        self.port, self.open, self.knocked = port, threading.Event(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client = self.listener.accept()[0]
+                self.knocked.set()
+                threading.Thread(target=self.join, args=(client,), daemon=True).start()
+
+    def join(self, client):
+        self.open.wait()
+        server = socket.create_connection(("127.0.0.1", self.port))
+        threading.Thread(target=self.pump, args=(client, server), daemon=True).start()
+        self.pump(server, client)
+
+    def pump(self, source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.open.set()
+        self.listener.close()
+
+
+def test_an_effect_that_waited_for_its_broker_past_its_lease_is_not_published(make_server,
+        tmp_path):
+    clock = SteppingClock(tmp_path)
+    with servers.Redis() as redis, contextlib.closing(Gate(redis.port)) as gate:
+        with socket.create_connection(("127.0.0.1", redis.port)) as wire:
+            wire.sendall(b"CONFIG SET requirepass secret\r\n")  # so that connecting takes an answer
+            assert wire.recv(100) == b"+OK\r\n"
+        server = make_server(env=clock.env, config=f"""
+connectors: {{bus: {{protocol: redis, timeout: {{total: 6s}},
+  url: "redis://:secret@127.0.0.1:{gate.listener.getsockname()[1]}/out"}}}}
+effects: {{order.paid: {{connector: bus, retry: {{backoff: 10ms}}}}}}
+""")
+        effect_id = server.request("POST", "/v1/effects", {"effect_type": "order.paid",
+            "idempotency_key": "k", "target": {}, "payload": {}})[2]["effect_id"]
+        assert gate.knocked.wait(60)
+        clock.sleep(MINUTES_S)
+        gate.open.set()
+        until(lambda: server.request("GET", f"/v1/effects/{effect_id}")[2]["status"]
+            == "acknowledged", "not published")
+        shown = server.request("GET", f"/v1/effects/{effect_id}")[2]
+        entries = server.request("GET", f"/v1/evidence?operation_id={effect_id}")[2]["entries"]
+        assert shown["attempt"] > 1 and not shown.get("uncertain"), shown
+        assert [entry["outcome"]["reason"] for entry in entries
+            if entry["type"] == "effect.retried"][:1] == [
+            "waited too long for the broker; nothing was sent"], entries

@@ -510,7 +510,7 @@ def test_the_evidence_of_commands_can_be_decided_again(server, shop):
     submit(server, envelope("cancel", order_id="8", args={"do": "broken"}))
     time.sleep(0.2)
     server.stop()
-    checked = server.cli("verify", "--redecide", "--store", f"journal:{server.data_dir}")
+    checked = server.cli("verify", "--redecide", "--store", server.store)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -537,7 +537,8 @@ def test_a_kill_at_each_step_never_calls_the_handler_twice(make_server, shop):
     until(lambda: shop.calls, "the handler was not called")
     crash()
     starter.join()
-    assert get(server, waiting["command_id"])["status"] == "blocked"
+    until(lambda: get(server, waiting["command_id"])["status"] == "blocked",
+        "its holder is never gone")  # at once on a journal, after its heartbeat on a shared store
     assert submit(server, slow)[0] == 409
     assert confirm(server, waiting["command_id"], waiting["confirmation"]["token"])[0] == 403
     shop.gate.set()

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 import servers
+import stores
 from once_server import BINARY, until
 from shop import Shop, envelope, refund
 
@@ -23,7 +24,7 @@ def server(make_server, shop):
 
 
 def once(server, *words):
-    return server.cli(*words, "--store", f"journal:{server.data_dir}")
+    return server.cli(*words, *server.reached)
 
 
 def submit(server, command):
@@ -84,6 +85,7 @@ def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(server, shop):
     assert sum(shop.calls.values()) == 2
 
 
+@stores.journal_only("what a stopped server left is read beside its socket")
 def test_tail_finds_a_command_by_the_beginning_of_its_id(server, shop):
     whole = submit(server, envelope("cancel", order_id="1"))["command_id"]
     submit(server, refund())
@@ -112,7 +114,7 @@ def test_reading_the_evidence_of_a_command_is_noted_under_its_own_id(server, sho
     assert [entry["operation_id"] for entry in read] == [whole]
     assert whole in read[0]["outcome"]["reason"]
     server.stop()
-    done = server.cli("verify", "--redecide", "--store", f"journal:{server.data_dir}")
+    done = server.cli("verify", "--redecide", "--store", server.store)
     assert done.returncode == 0, done.stderr
 
 
@@ -158,6 +160,7 @@ def test_commands_of_earlier_configurations_are_shown(make_server, server, shop)
     assert once(bare, "deny", asked["command_id"]).returncode == 0
 
 
+@stores.journal_only("a server is found by its socket")
 def test_without_a_server_nothing_is_found_and_it_says_so(server):
     whole = submit(server, refund())["command_id"]
     server.stop()

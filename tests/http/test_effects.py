@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+import stores
 from once_server import BINARY, until
 from test_openapi import OPERATIONS, check
 
@@ -307,7 +308,7 @@ def test_a_changed_connector_is_evidence_with_its_secret_as_a_digest(make_server
 def test_the_first_effects_need_a_restart_and_the_server_says_so(make_server):
     """A body's key is chosen when a server starts: a reload refuses the file whole, and tells."""
     server = make_server(config="listen: 127.0.0.1:0\n")
-    (server.directory / "once.yaml").write_text(CONFIG)
+    (server.directory / "once.yaml").write_text(stores.with_key(CONFIG))
     server.signal(signal.SIGHUP)
     until(lambda: "the server was started without any" in server.stderr(), "it says nothing")
     assert "restart" in server.stderr()

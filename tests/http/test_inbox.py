@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+import stores
 from inbox_help import Handler, SECRET, body_of, signed, source_yaml
 from once_server import LIGHT, LONG, Broken, until
 from test_openapi import check
@@ -348,7 +349,7 @@ def test_the_evidence_has_each_step_of_a_delivery(inbox, handler):
         "delivery.received", "execution.started", "delivery.retried", "execution.started",
         "delivery.dead_lettered", "delivery.skipped"]
     server.stop()
-    done = server.cli("verify", "--redecide", "--store", f"journal:{server.data_dir}")
+    done = server.cli("verify", "--redecide", "--store", server.store)
     assert done.returncode == 0, done.stderr
 
 
@@ -383,6 +384,7 @@ def test_sync_gives_the_handlers_answer(inbox, handler):
     assert send(server, "s", "stripe", "c")[0] == 200
 
 
+@stores.journal_only("its files are read")
 def test_bodies_are_not_readable_at_rest(inbox, handler):
     server = inbox(s=("stripe", QUICK))
     handler.answers = [503] * 3
@@ -450,33 +452,33 @@ def test_a_crash_loses_nothing_and_delivers_nothing_twice(inbox, handler):
 
 def test_people_use_the_command_line(inbox, handler, tmp_path):
     server = inbox(s=("stripe", "retry: {attempts: 1}"))
-    store = f"journal:{server.data_dir}"
+    where = server.reached
     handler.answers = [500, 500, "drop"]
     ids = {}
     for event_id, status in (("a", "dead_letter"), ("b", "dead_letter"), ("c", "unknown")):
         send(server, "s", "stripe", event_id)
         ids[event_id] = settled(server, status, 1, key=event_id)[0]["delivery_id"]
-    listed = server.cli("ls", "deliveries", "--status", "dead_letter", "--store", store)
+    listed = server.cli("ls", "deliveries", "--status", "dead_letter", *where)
     assert listed.returncode == 0 and listed.stdout.count("dlv_") == 2, listed
-    assert len(json.loads(server.cli("ls", "deliveries", "--json", "--store", store).stdout)) == 3
-    shown = server.cli("show", ids["a"], "--store", store)
+    assert len(json.loads(server.cli("ls", "deliveries", "--json", *where).stdout)) == 3
+    shown = server.cli("show", ids["a"], *where)
     assert "dead_letter" in shown.stdout and "delivery.dead_lettered" in shown.stdout, shown
-    assert server.cli("redeliver", ids["a"], "--store", store).returncode == 0
+    assert server.cli("redeliver", ids["a"], *where).returncode == 0
     settled(server, key="a")
-    assert server.cli("skip", ids["b"], "--reason", "r", "--store", store).returncode == 0
-    assert server.cli("skip", ids["a"], "--store", store).returncode != 0
-    assert server.cli("redeliver", ids["c"], "--store", store).returncode != 0
+    assert server.cli("skip", ids["b"], "--reason", "r", *where).returncode == 0
+    assert server.cli("skip", ids["a"], *where).returncode != 0
+    assert server.cli("redeliver", ids["c"], *where).returncode != 0
     done = server.cli("resolve", ids["c"], "--status", "executed", "--reason", "asked",
-        "--store", store)
+        *where)
     assert done.returncode == 0 and "executed" in done.stdout, done
-    assert server.cli("skip", "op_1", "--store", store).returncode == 64
+    assert server.cli("skip", "op_1", *where).returncode == 64
 
 
 def test_the_beginning_of_a_delivery_s_id_is_enough(inbox, handler):
     server = inbox(s=("stripe", "retry: {attempts: 1}"))
 
     def cli(*words):
-        return server.cli(*words, "--store", f"journal:{server.data_dir}")
+        return server.cli(*words, *server.reached)
     handler.answers = [500, "drop"]
     send(server, "s", "stripe", "a")
     dead = settled(server, "dead_letter", 1, key="a")[0]["delivery_id"]

@@ -43,7 +43,8 @@ def page(make_gateway, certificate):
         more={"listen": "127.0.0.1:0", "tls": tls,
             "connectors": {"pay": {"url": "http://127.0.0.1:9"}},
             "effects": {"payment.capture": {"connector": "pay"}},
-            "inbox": {"queues": {"orders": {"from": "redis://127.0.0.1:9/orders?group=once",
+            "inbox": {"sources": {"shop": {"preset": "none", "handler": "http://127.0.0.1:9/shop"}},
+                "queues": {"orders": {"from": "redis://127.0.0.1:9/orders?group=once",
                 "format": "cloudevents", "handler": "http://127.0.0.1:9/orders"}}}})
     gateway.post("a")
     gateway.post("a", {"amount": 2})

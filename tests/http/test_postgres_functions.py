@@ -1,16 +1,20 @@
 """once_begin, once_seal and once_release: fences inside an application's own transaction, called
 from libpq and compared with the API of a server over the same store."""
 import json
+import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from once_server import BINARY, LONG, ROOT, Server, until
+from test_client_matrix import Absent, check_node, node_modules
 
 sys.path.insert(0, str(ROOT / "tests"))
 import servers  # noqa: E402
@@ -440,6 +444,101 @@ def test_the_example_of_the_page_places_an_order_once(store, shop, key):
     assert (other["code"], other["effect"]) == ("idempotency_conflict", "no")
     with pytest.raises(psycopg2.Error):
         names["place_order"](shop, key + "x", {"item": {}})
+    assert store.sql(f"SELECT count(*) FROM records WHERE key = '{key}x'") == "0"  # rolled back
+
+
+NODE = """
+const pg = require("pg");
+(async () => {
+  const [key, item] = process.argv.slice(2), order = {item: JSON.parse(item)};
+  const client = new pg.Client({connectionString: process.env.SHOP});
+  await client.connect();
+  await client.query("BEGIN");
+  try {
+%s
+    await client.query("COMMIT");
+    console.log(JSON.stringify(said));
+  } catch (fault) {
+    await client.query("ROLLBACK");
+    console.log(JSON.stringify({fault: fault.message}));
+  }
+  await client.end();
+})();
+"""
+GO = """package main
+
+import ("database/sql"; "encoding/json"; "fmt"; "os"; _ "github.com/lib/pq")
+
+func main() {
+    var item string
+    json.Unmarshal([]byte(os.Args[2]), &item)
+    key, payload := os.Args[1], `{"item":` + os.Args[2] + `}`
+    outcome := `{"order":"` + key + `"}`
+    var decision, id sql.NullString
+    var fence sql.NullInt64
+    db, _ := sql.Open("postgres", os.Getenv("SHOP"))
+    tx, fault := db.Begin()
+    if fault != nil { panic(fault) }
+%s
+    if err == nil { err = tx.Commit() } else { tx.Rollback() }
+    said, _ := json.Marshal(map[string]any{"decision": decision.String, "failed": err != nil})
+    fmt.Println(string(said))
+}
+"""
+GO_LIBRARY = Path("/usr/share/gocode/src/github.com/lib/pq")  # of golang-github-lib-pq-dev
+
+
+def example_of(language):
+    page = (ROOT / "docs/postgres-functions.md").read_text()
+    return re.search(rf"```{language}\n(.*?)```", page, re.S).group(1)
+
+
+def node_example(directory):
+    try:
+        check_node()
+        modules = node_modules()
+    except Absent as why:
+        pytest.skip(str(why))
+    (directory / "example.cjs").write_text(NODE % example_of("js"))
+    return ["node", directory / "example.cjs"], {"NODE_PATH": str(modules)}
+
+
+def go_example(directory):
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed")
+    if not GO_LIBRARY.exists():
+        pytest.skip("golang-github-lib-pq-dev is not installed")
+    (directory / "example.go").write_text(GO % example_of("go"))
+    env = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": "",
+        "GOCACHE": str(directory / "cache")}
+    done = subprocess.run(["go", "build", "-o", directory / "example", directory / "example.go"],
+        capture_output=True, text=True, env={**os.environ, **env})
+    assert done.returncode == 0, done.stderr
+    return [directory / "example"], {}
+
+
+@pytest.mark.parametrize("example", [node_example, go_example])
+def test_the_examples_for_node_and_go_place_an_order_once(store, key, example, tmp_path):
+    command, env = example(tmp_path)
+    env = {**os.environ, **env, "SHOP": f"postgres://shop@127.0.0.1:{store.server.port}/once"
+        "?sslmode=disable"}
+
+    def place(item, name=key):
+        done = subprocess.run([*command, name, json.dumps(item)], capture_output=True, text=True,
+            env=env)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    assert [place("book").get("decision") for _ in range(3)] == ["first_seen",
+        "duplicate_replayed", "duplicate_replayed"]
+    assert store.server.sql(f"SELECT count(*) FROM orders WHERE id = '{key}'") == "1"
+    assert place("pen").get("decision") in (None, "")  # a conflict has none
+    store.server.sql("ALTER TABLE orders ADD CONSTRAINT no_pens CHECK (item <> 'pen')")
+    try:
+        failed = place("pen", key + "x")
+        assert failed.get("fault") or failed["failed"], failed
+    finally:
+        store.server.sql("ALTER TABLE orders DROP CONSTRAINT no_pens")
     assert store.sql(f"SELECT count(*) FROM records WHERE key = '{key}x'") == "0"  # rolled back
 
 

@@ -149,6 +149,9 @@ def test_sentinels_are_followed_to_the_new_primary(once):
         assert lost == []
         assert count > 20
         assert group.replicas[0].ask("ZCARD", "{once}:keys") != b":0"
+        for words in (("verify", "--redecide"), ("doctor",), ("ls", "--limit", "1")):
+            ran = both[0].cli(*words, "--store", url)
+            assert ran.returncode == 0, (words, ran.stdout, ran.stderr)
 
 
 @pytest.fixture

@@ -138,16 +138,19 @@ class Switch(threading.Thread):
 
     def lead(self, port):
         self.target = port
+        self.end_all()
+
+    def lose(self):
+        """Nothing arrives any more, and neither side knows it yet."""
+        self.is_losing = True
+
+    def end_all(self):
         for pair in self.pairs:
             for end in pair:
                 try:
                     end.shutdown(2)
                 except OSError:
                     pass
-
-    def lose(self):
-        """Nothing arrives any more, and neither side knows it yet."""
-        self.is_losing = True
 
     def close(self):
         self.listener.close()
@@ -214,13 +217,82 @@ def test_a_failover_with_wait_loses_nothing_that_was_answered(pair, once):
     primary.kill()
     replica.cli("REPLICAOF", "NO", "ONE")
     switch.lead(replica.port)
-    load.over.set()
-    server.kill9()  # it waits for a replica of the new primary, and there is none
-    load.join()
-    lost, count = check_sealed(once(f"redis://127.0.0.1:{switch.port}"), [load])
-    assert lost == []
+    with servers.Redis(replicaof=f"127.0.0.1 {replica.port}"):  # or no commit could be answered
+        wait_granted(server, "after")  # only the open commit is gone: it goes on by itself
+        lost, count = check_sealed(server, [load.end()])
+    assert (lost, server.process.poll()) == ([], None)
     assert count > 3
     switch.close()
+
+
+class Cutter(Switch):
+    """A way to a server that ends at the next commit, and leads nowhere until it is mended."""
+
+    def __init__(self, port):
+        super().__init__(port)
+        self.armed, self.where = None, port
+
+    def cut(self, arrives):
+        self.armed = "arrives" if arrives else "lost"
+
+    def mend(self):
+        self.target = self.where
+
+    def copy(self, one, other):
+        is_request = any(one is client for client, _ in self.pairs)
+        try:
+            while data := one.recv(1 << 16):
+                if is_request and self.armed is not None and b'"decision"' in data:
+                    armed, self.armed, self.target = self.armed, None, 1  # nobody listens there
+                    if armed == "arrives":
+                        other.sendall(data)
+                        time.sleep(0.2)  # the server has done it; its answer goes nowhere
+                    self.end_all()
+                    return
+                if self.target != 1:
+                    other.sendall(data)
+        except OSError:
+            pass
+        self.end_all()
+
+
+def test_a_commit_of_unknown_fate_concerns_its_own_calls(redis, once):
+    """P5, P11: its calls are told that nobody knows, everything else is refused, and when the
+    server can be asked the process goes on by itself with the truth."""
+    answers = {}
+
+    def one(arrives, way, server):
+        with server.wire() as wire:
+            assert fences.begin(wire, f"before-{arrives}", {}).decision == "first_seen"
+        way.cut(arrives)
+        with server.wire() as wire:
+            answers[arrives] = wire.request("POST", "/v1/fences",
+                fences.begin_body(f"key-{arrives}", {}, lease="600s"))
+
+    ways = {arrives: Cutter(redis.port) for arrives in (True, False)}
+    made = {arrives: once(f"redis://127.0.0.1:{way.port}") for arrives, way in ways.items()}
+    threads = [threading.Thread(target=one, args=(arrives, ways[arrives], made[arrives]))
+        for arrives in ways]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for arrives, server in made.items():
+        status, _, said = answers[arrives]
+        assert (status, said["code"], said["effect"]) == (500, "commit_unknown", "unknown")
+        status, _, said = server.request("POST", "/v1/fences", fences.begin_body("other", {}))
+        assert (status, said["effect"]) == (503, "no")
+        assert server.request("GET", "/readyz")[0] == 503
+        ways[arrives].mend()
+        wait_granted(server, f"after-{arrives}")
+        with server.wire() as wire:  # nothing was guessed
+            again = fences.begin(wire, f"key-{arrives}", {})
+            assert again.decision == ("in_progress" if arrives else "first_seen")
+        until(lambda one=server: one.request("GET", "/readyz")[0] == 200, "not ready")
+        assert server.process.poll() is None
+        ways[arrives].close()
+    checked = made[True].cli("verify", "--redecide", "--store", redis.url)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 # --- What weakens a promise is said ---------------------------------------------------------------

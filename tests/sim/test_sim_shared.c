@@ -1,8 +1,9 @@
 /*
  * Several processes over one shared store, from one seed: between the prepare of one and its commit
  * others run whole batches on the same keys. A commit may fail, or nobody is told what became of
- * it. Each answer is compared with what the commits before it say, in the order in which they
- * happened (P1, P3, P4, P7).
+ * it, or it is under way while its process prepares and commits the next batch, and fails then,
+ * with all that was decided after it. Each answer is compared with what the commits before it say,
+ * in the order in which they happened (P1, P3, P4, P7).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,12 +31,30 @@ struct model {
     char outcome[24]; /* of the seal */
 };
 
+struct asked {
+    struct engine_call call;
+    size_t key;
+    bool payload; /* of a begin: one of two */
+    char outcome[24];
+};
+
+/* The calls of a batch, until what became of its commit is known. */
+struct round {
+    struct asked asked[CALLS_MAX];
+    struct arena arena;
+    size_t count;
+    uint64_t number; /* of the commit under way; 0: none is */
+    bool failed;
+};
+
 struct process {
     struct store *store;
     struct store_ops ops;
     struct cycle cycle;
-    bool is_busy;  /* between prepare and commit */
-    bool happened; /* its last commit, though it was not told */
+    bool is_busy;      /* between prepare and commit */
+    bool happened;     /* its last commit, though it was not told */
+    struct round late; /* whose commit is under way, or was: settle has not been called yet */
+    struct round next; /* is being decided */
 };
 
 static struct world {
@@ -50,6 +69,8 @@ static struct world {
     size_t between; /* batches that ran inside of another one … */
     size_t again;   /* … and calls that had to be decided again for it */
     size_t untold;  /* calls that happened without anybody being told */
+    size_t late;    /* batches that were begun while the one before was under way … */
+    size_t failed;  /* … and commits under way that did not happen */
 } world;
 
 static uint64_t pick(uint64_t below)
@@ -70,13 +91,6 @@ static struct clock_reading read_clock(void *context)
 static const struct clock still = {.read = read_clock, .boot_id = 3};
 
 /* ---- calls ---------------------------------------------------------------------------------- */
-
-struct asked {
-    struct engine_call call;
-    size_t key;
-    bool payload; /* of a begin: one of two */
-    char outcome[24];
-};
 
 static void ask(struct asked *asked, size_t key, struct arena *arena)
 {
@@ -167,35 +181,78 @@ static void note(const struct asked *asked)
 
 /* ---- batches --------------------------------------------------------------------------------- */
 
+/* The hub decides what becomes of a commit under way: this is the moment in which it happens. */
+static enum status fate(void *context, struct store *store, uint64_t number)
+{
+    (void)context;
+    struct process *process = world.processes;
+    while (process->store != store) {
+        process++;
+    }
+    /* A commit of which nobody but the store knows yet is the one being made. */
+    struct round *round = process->late.number == number ? &process->late : &process->next;
+    round->failed = pick(8) == 0;
+    world.failed += round->failed;
+    for (size_t i = 0; i < round->count && !round->failed; i++) {
+        if (round->asked[i].call.err.status == OK) {
+            note(&round->asked[i]);
+        }
+    }
+    return round->failed ? E_UNAVAILABLE : OK;
+}
+
+/* Waits for the commit under way, if there is one. */
+static void end_late(struct process *process)
+{
+    struct round *late = &process->late;
+    struct err err = {0};
+    if (late->number != 0) {
+        enum status status = process->store->ops->settle(process->store, late->number, &err);
+        assert_int_equal(status, late->failed ? E_UNAVAILABLE : OK); /* S14 */
+        late->number = 0;
+        arena_release(&late->arena);
+    }
+}
+
 static void step(struct process *process)
 {
     static const size_t arena_bytes = 1 << 20;
-    struct asked asked[CALLS_MAX];
+    struct round *round = &process->next;
     struct engine_call *calls[CALLS_MAX];
-    struct arena arena;
     struct err err = {0};
-    size_t count = 1 + pick(CALLS_MAX);
     size_t first = pick(KEYS);
-    arena_init(&arena, &mem_libc, arena_bytes);
-    for (size_t i = 0; i < count; i++) {
-        ask(&asked[i], (first + i) % KEYS, &arena);
-        calls[i] = &asked[i].call;
+    *round = (struct round){.count = 1 + pick(CALLS_MAX)};
+    arena_init(&round->arena, &mem_libc, arena_bytes);
+    for (size_t i = 0; i < round->count; i++) {
+        ask(&round->asked[i], (first + i) % KEYS, &round->arena);
+        calls[i] = &round->asked[i].call;
     }
     process->is_busy = true;
     process->happened = false;
-    enum status status = cycle_run(&process->cycle, calls, count, &err);
+    world.late += process->late.number != 0;
+    enum status status = cycle_run(&process->cycle, calls, round->count, &err);
     process->is_busy = false;
     assert_true(status == OK || status == E_UNAVAILABLE);
-    for (size_t i = 0; i < count && status == OK; i++) {
-        bool is_untold = asked[i].call.err.status == E_UNKNOWN;
-        if (asked[i].call.err.status == OK || (is_untold && process->happened)) {
-            note(&asked[i]); /* those that ran in between were noted before: they committed first */
+    if (status == OK && process->cycle.pending != 0) {
+        end_late(process); /* in order; the commit of the one before was settled by this one */
+        round->number = process->cycle.pending;
+        process->late = *round;
+        if (pick(2) == 0) {
+            end_late(process);
+        }
+        return;
+    }
+    for (size_t i = 0; i < round->count && status == OK; i++) {
+        struct engine_call *call = &round->asked[i].call;
+        bool is_untold = call->err.status == E_UNKNOWN;
+        if (call->err.status == OK || (is_untold && process->happened)) {
+            note(&round->asked[i]); /* those that ran in between were noted: they committed first */
             world.untold += is_untold;
         } else if (!is_untold) {
-            assert_int_equal(asked[i].call.err.status, E_UNAVAILABLE);
+            assert_int_equal(call->err.status, E_UNAVAILABLE);
         }
     }
-    arena_release(&arena);
+    arena_release(&round->arena);
 }
 
 /* Others run now, or do not. */
@@ -230,7 +287,11 @@ static enum status shaky_commit(struct store *store, const struct commit *commit
         world.inner->abort(store);
         return err_set(err, chance == 0 ? E_UNAVAILABLE : E_UNKNOWN, "nobody answers");
     }
-    enum status status = world.inner->commit(store, commit, err);
+    struct commit now = *commit;
+    if (chance == 2) {
+        now.ret_number = NULL; /* its fate is known, and not told */
+    }
+    enum status status = world.inner->commit(store, &now, err);
     process->happened = status == OK;
     return chance == 2 && status == OK ? err_set(err, E_UNKNOWN, "the answer is lost") : status;
 }
@@ -264,11 +325,15 @@ static void run_seed(uint64_t seed)
     memset(&world, 0, sizeof world);
     world.random = seed;
     assert_int_equal(store_mem_hub_new(&options, NULL, &world.hub, &err), OK);
+    store_mem_hub_defer(world.hub, fate, NULL);
     for (size_t i = 0; i < PROCESSES; i++) {
         process_start(&world.processes[i]);
     }
     for (size_t i = 0; i < STEPS; i++) {
         step(&world.processes[pick(PROCESSES)]);
+    }
+    for (size_t i = 0; i < PROCESSES; i++) {
+        end_late(&world.processes[i]);
     }
     struct store *store = world.processes[0].store;
     assert_int_equal(world.inner->entries(store, &all, count_entry, &entries, &err), OK);
@@ -286,13 +351,18 @@ static void processes_that_interleave_answer_in_the_order_of_their_commits(void 
     size_t between = 0;
     size_t again = 0;
     size_t untold = 0;
+    size_t late = 0;
+    size_t failed = 0;
     uint64_t seeds = getenv("ONCE_TEST_LONG") == NULL ? SEEDS : 20 * SEEDS;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         run_seed(seed);
         between += world.between;
         again += world.again;
         untold += world.untold;
+        late += world.late;
+        failed += world.failed;
     }
+    assert_true(late > seeds * 10 && failed > seeds * 5); /* likewise about commits under way */
     assert_true(untold > seeds); /* or nothing was learnt about commits of unknown fate */
     assert_true(between > seeds * 10);
     assert_true(again > seeds * 5); /* or nothing was learnt about lost races */

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/rand.h"
 #include "canon/json.h"
-#include "effect/envelope.h"
+#include "envelope/envelope.h"
 #include "sim_dispatch.h"
 #include "store/mem.h"
 

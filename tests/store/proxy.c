@@ -10,7 +10,7 @@
 
 #include "check_c.h"
 
-enum { PROXY_TURN_MS = 5, PROXY_BYTES = 64 << 10 };
+enum { PROXY_TURN_MS = 5, PROXY_BYTES = 64 << 10, PROXY_LINKS_MAX = 8192 };
 
 struct proxy {
     int listener;
@@ -20,10 +20,15 @@ struct proxy {
     pthread_mutex_t lock; /* over what follows */
     long request_left;    /* bytes to the server before the cut; -1: no cut */
     long answer_left;     /* likewise from it */
-    bool holds;           /* the next request */
+    long request_next;    /* likewise, from the next cut on */
+    long answer_next;
+    bool blocks; /* from the next cut on */
+    bool holds;  /* the next request */
     bool blocked;
     bool has_cut;
     bool stopping;
+    pthread_t links[PROXY_LINKS_MAX]; /* one thread for each connection so far; the main thread's */
+    size_t link_count;
     int held_server; /* the connection whose request is held; -1: none */
     char held[PROXY_BYTES];
     size_t held_bytes;
@@ -74,7 +79,11 @@ static bool pass(struct proxy *proxy, int from, int to, long *left, bool is_requ
     size_t allowed = (size_t)got;
     if (*left >= 0 && *left < got) {
         allowed = (size_t)*left;
-        *left = -1;
+        proxy->request_left = proxy->request_next;
+        proxy->answer_left = proxy->answer_next;
+        proxy->request_next = proxy->answer_next = -1;
+        proxy->blocked = proxy->blocked || proxy->blocks;
+        proxy->blocks = false;
         proxy->has_cut = true;
         send_all(to, bytes, allowed);
         return false;
@@ -100,8 +109,18 @@ static bool turn(struct proxy *proxy, int client, int server)
     return ready[1].revents == 0 || pass(proxy, server, client, &proxy->answer_left, false);
 }
 
-static void serve_one(struct proxy *proxy, int client)
+/* One connection, to be served on a thread of its own. */
+struct proxy_link {
+    struct proxy *proxy;
+    int client;
+};
+
+static void *serve_one(void *context)
 {
+    struct proxy_link link = *(struct proxy_link *)context;
+    struct proxy *proxy = link.proxy;
+    int client = link.client;
+    free(context);
     int server = connect_to(proxy->server);
     bool goes_on = true;
     while (goes_on) {
@@ -117,6 +136,7 @@ static void serve_one(struct proxy *proxy, int client)
         }
     }
     (void)close(client);
+    return NULL;
 }
 
 static void *proxy_main(void *context)
@@ -133,8 +153,15 @@ static void *proxy_main(void *context)
         if (client >= 0 && blocked) {
             (void)close(client);
         } else if (client >= 0) {
-            serve_one(proxy, client);
+            struct proxy_link *link = malloc(sizeof *link);
+            assert_true(link != NULL && proxy->link_count < PROXY_LINKS_MAX);
+            *link = (struct proxy_link){proxy, client};
+            pthread_t *thread = &proxy->links[proxy->link_count++];
+            assert_int_equal(pthread_create(thread, NULL, serve_one, link), 0);
         }
+    }
+    for (size_t i = 0; i < proxy->link_count; i++) {
+        (void)pthread_join(proxy->links[i], NULL);
     }
     return NULL;
 }
@@ -147,6 +174,7 @@ struct proxy *proxy_new(unsigned short port)
     assert_non_null(proxy);
     proxy->server = port;
     proxy->request_left = proxy->answer_left = -1;
+    proxy->request_next = proxy->answer_next = -1;
     proxy->held_server = -1;
     proxy->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(proxy->listener >= 0);
@@ -180,6 +208,7 @@ static void arm(struct proxy *proxy, long request, long answer)
     (void)pthread_mutex_lock(&proxy->lock);
     proxy->request_left = request;
     proxy->answer_left = answer;
+    proxy->request_next = proxy->answer_next = -1;
     proxy->has_cut = false;
     (void)pthread_mutex_unlock(&proxy->lock);
 }
@@ -192,6 +221,29 @@ void proxy_cut_request(struct proxy *proxy, long bytes)
 void proxy_cut_answer(struct proxy *proxy, long bytes)
 {
     arm(proxy, -1, bytes);
+}
+
+void proxy_cut_again(struct proxy *proxy, long request_bytes, long answer_bytes)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->request_next = request_bytes;
+    proxy->answer_next = answer_bytes;
+    (void)pthread_mutex_unlock(&proxy->lock);
+}
+
+void proxy_block_after_cut(struct proxy *proxy)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->blocks = true;
+    (void)pthread_mutex_unlock(&proxy->lock);
+}
+
+bool proxy_is_armed(struct proxy *proxy)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    bool is_armed = proxy->request_left >= 0 || proxy->answer_left >= 0;
+    (void)pthread_mutex_unlock(&proxy->lock);
+    return is_armed;
 }
 
 bool proxy_has_cut(struct proxy *proxy)

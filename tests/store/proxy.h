@@ -1,8 +1,8 @@
 /*
  * proxy: stands between a store and its server, and cuts their connection where a test says.
  *
- * One connection after the other, on a thread of its own. A cut closes both sides; what comes next
- * passes whole, until the next cut is armed.
+ * Each connection has a thread of its own; the bytes of all of them are counted together. A cut
+ * closes both sides of one; what comes next passes whole, until the next cut is armed.
  */
 #ifndef ONCE_TESTS_STORE_PROXY_H
 #define ONCE_TESTS_STORE_PROXY_H
@@ -21,12 +21,18 @@ unsigned short proxy_port(const struct proxy *proxy);
 /* Cut after this many more bytes to the server, or from it. */
 void proxy_cut_request(struct proxy *proxy, long bytes);
 void proxy_cut_answer(struct proxy *proxy, long bytes);
+/* After the next cut, cut again: the same of the connection that follows (-1: do not). */
+void proxy_cut_again(struct proxy *proxy, long request_bytes, long answer_bytes);
+/* After the next cut, take no connection, as proxy_block. */
+void proxy_block_after_cut(struct proxy *proxy);
 /* Close the client's side at its next request, but keep what it sent; proxy_deliver gives it to the
  * server, and returns the beginning of what that says. */
 void proxy_hold(struct proxy *proxy);
 void proxy_deliver(struct proxy *proxy, char *ret_answer, size_t size);
 /* Close every connection at once, and take none (or take them again). */
 void proxy_block(struct proxy *proxy, bool is_blocked);
+/* Whether a cut is still to come. */
+bool proxy_is_armed(struct proxy *proxy);
 /* Whether an armed cut has happened. */
 bool proxy_has_cut(struct proxy *proxy);
 

@@ -1,6 +1,7 @@
 /*
  * What only the PostgreSQL store can get wrong: round trips, commits whose answer is lost, rows
- * that somebody changed, sessions that end, and its schema.
+ * that somebody changed, sessions that end, and its schema. It is past 800 lines because each
+ * failure point has its test here.
  */
 #include <libpq-fe.h>
 #include <pthread.h>
@@ -357,6 +358,246 @@ static void a_server_that_was_away_is_used_again(void **state)
     assert_non_null(kit_load(own->store, 1, &own->arena));
 }
 
+/* ---- two commits under way ----------------------------------------------------------------- */
+
+/* A commit of one new record, which may be under way when this returns. */
+struct under_way {
+    struct record record;
+    struct store_want want;
+    struct store_batch batch;
+    uint64_t number; /* 0: it is not under way */
+    enum status status;
+    struct err err;
+};
+
+static enum status way_prepare(struct own *own, struct under_way *way, unsigned number)
+{
+    *way = (struct under_way){.record = kit_record(number, number)};
+    way->want = (struct store_want){.key = &way->record.key.hash};
+    way->batch =
+        (struct store_batch){.wants = &way->want, .count = 1, .fences = 1, .arena = &own->arena};
+    return own->store->ops->prepare(own->store, &way->batch, &way->err);
+}
+
+static void way_commit(struct own *own, struct under_way *way)
+{
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &way->record,
+        .entry = kit_entry(own->store, &way->record.operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1, .ret_number = &way->number};
+    way->status = own->store->ops->commit(own->store, &commit, &way->err);
+}
+
+static enum status way_settle(struct own *own, struct under_way *way)
+{
+    if (way->status == OK && way->number != 0) {
+        way->status = own->store->ops->settle(own->store, way->number, &way->err);
+    }
+    return way->status;
+}
+
+static bool is_there(struct own *own, unsigned number)
+{
+    char sql[160];
+    (void)snprintf(sql, sizeof sql, "SELECT count(*) FROM records WHERE key = 'key-%u'", number);
+    return ask_sql(own, sql) == 1;
+}
+
+enum { WAY_FIRST = 100 }; /* keys before it are there from the start */
+
+/* Enough commits for a second connection; then COMMIT of key-101 waits for a lock that we hold, and
+ * fails if it is told to. */
+static void way_begin(struct own *own, bool fails)
+{
+    for (unsigned i = 0; i < 20; i++) {
+        struct record record = kit_record(i, i + 1);
+        assert_int_equal(kit_put(own->store, &record, 0), OK);
+    }
+    run_sql(own, "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                 " PERFORM pg_advisory_lock(77); PERFORM pg_advisory_unlock(77);"
+                 " IF TG_ARGV[0] = 'fails' THEN RAISE 'no room for this commit'; END IF;"
+                 " RETURN NULL; END $$");
+    run_sql(own, fails ? "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON records DEFERRABLE"
+                         " INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.key = 'key-101')"
+                         " EXECUTE FUNCTION slow('fails')"
+                       : "CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON records DEFERRABLE"
+                         " INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.key = 'key-101')"
+                         " EXECUTE FUNCTION slow()");
+    run_sql(own, "SELECT pg_advisory_lock(77)");
+}
+
+/* The store goes on, and the chain is what the database has. */
+static void way_end(struct own *own)
+{
+    struct store_head head;
+    struct record record = kit_record(WAY_FIRST + 50, WAY_FIRST + 50);
+    run_sql(own, "DROP TRIGGER slow ON records");
+    struct store_batch empty = {.fences = 1};
+    struct err err = {0};
+    kit_set_time(KIT_NOW + 5000); /* past the pause between two attempts to connect */
+    assert_int_equal(own->store->ops->prepare(own->store, &empty, &err), OK); /* shows the head */
+    own->store->ops->abort(own->store);
+    assert_int_equal(kit_put(own->store, &record, 0), OK);
+    own->store->ops->head(own->store, &head);
+    assert_int_equal(ask_sql(own, "SELECT max(seq) FROM chains"), head.seq);
+    assert_int_equal(
+        ask_sql(own, "SELECT count(*) FROM entries WHERE kind = 'evidence'"), head.seq);
+    assert_int_equal(kit_counts(own->store, STORE_OPERATIONS).records,
+        ask_sql(own, "SELECT count(*) FROM records"));
+}
+
+static void the_next_batch_is_prepared_while_a_commit_is_under_way(void **state)
+{
+    struct own *own = *state;
+    struct under_way ways[2];
+    way_begin(own, false);
+    assert_int_equal(way_prepare(own, &ways[0], 101), OK);
+    uint64_t before = postgres_round_trips(own->store);
+    way_commit(own, &ways[0]);
+    assert_int_equal(ways[0].status, OK);
+    assert_true(ways[0].number > 0);
+    assert_false(is_there(own, 101)); /* P2: nobody sees it yet */
+    assert_int_equal(way_prepare(own, &ways[1], 102), OK);
+    run_sql(own, "SELECT pg_advisory_unlock(77)");
+    way_commit(own, &ways[1]);
+    assert_int_equal(way_settle(own, &ways[1]), OK);
+    assert_int_equal(way_settle(own, &ways[0]), OK);                /* in any order */
+    assert_int_equal(postgres_round_trips(own->store) - before, 3); /* commit, prepare, commit */
+    assert_true(is_there(own, 101) && is_there(own, 102));
+    way_end(own);
+}
+
+/* The counterpart of the same: waits until somebody waits for the lock of a key, then lets COMMIT
+ * go on. */
+static void *let_go(void *context)
+{
+    struct own *own = context;
+    for (int i = 0; i < 500 && ask_sql(own, "SELECT count(*) FROM pg_locks WHERE NOT granted"
+                                            " AND locktype = 'advisory'") < 2;
+         i++) {
+        (void)usleep(10000);
+    }
+    run_sql(own, "SELECT pg_advisory_unlock(77)");
+    return NULL;
+}
+
+static void a_prepare_of_the_same_key_waits_for_the_commit_under_way(void **state)
+{
+    struct own *own = *state;
+    struct under_way ways[2];
+    pthread_t thread;
+    way_begin(own, false);
+    assert_int_equal(way_prepare(own, &ways[0], 101), OK);
+    way_commit(own, &ways[0]);
+    assert_int_equal(pthread_create(&thread, NULL, let_go, own), 0);
+    assert_int_equal(way_prepare(own, &ways[1], 101), OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_non_null(ways[1].want.record); /* S1 */
+    own->store->ops->abort(own->store);
+    assert_int_equal(way_settle(own, &ways[0]), OK);
+    way_end(own);
+}
+
+/* S15: what was decided on a commit that did not happen does not happen either. */
+static void after_a_failed_commit_nothing_that_was_prepared_happens(void **state)
+{
+    struct own *own = *state;
+    struct under_way ways[2];
+    way_begin(own, true);
+    assert_int_equal(way_prepare(own, &ways[0], 101), OK);
+    way_commit(own, &ways[0]);
+    assert_int_equal(ways[0].status, OK);
+    assert_int_equal(way_prepare(own, &ways[1], 102), OK);
+    run_sql(own, "SELECT pg_advisory_unlock(77)");
+    way_commit(own, &ways[1]);
+    assert_int_equal(way_settle(own, &ways[0]), E_UNAVAILABLE);
+    assert_int_equal(way_settle(own, &ways[1]), E_UNAVAILABLE);
+    assert_false(is_there(own, 101) || is_there(own, 102));
+    way_end(own);
+}
+
+/* The session of the commit under way is ended, or both are. */
+static void end_sessions(struct own *own, bool both)
+{
+    struct under_way ways[2];
+    way_begin(own, false);
+    assert_int_equal(way_prepare(own, &ways[0], 101), OK);
+    way_commit(own, &ways[0]);
+    assert_int_equal(way_prepare(own, &ways[1], 102), OK);
+    assert_true(ask_sql(own, both ? "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                                    " WHERE application_name = 'once' AND pid <> pg_backend_pid()"
+                                  : "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                                    " WHERE wait_event = 'advisory'") >= (both ? 2 : 1));
+    run_sql(own, "SELECT pg_advisory_unlock(77)");
+    way_commit(own, &ways[1]);
+    assert_int_equal(way_settle(own, &ways[1]), E_UNAVAILABLE);
+    assert_int_equal(way_settle(own, &ways[0]), E_UNAVAILABLE); /* looked up, not guessed */
+    assert_false(is_there(own, 101) || is_there(own, 102));
+    way_end(own);
+}
+
+static void a_commit_under_way_whose_session_ends_did_not_happen(void **state)
+{
+    end_sessions(*state, false);
+}
+
+static void two_sessions_that_end_take_both_commits_with_them(void **state)
+{
+    end_sessions(*state, true);
+}
+
+/* Cut both directions at every so many bytes while two commits are under way: what each is told is
+ * what the database has. */
+static unsigned cut_pairs(struct own *own, bool answers, long stride)
+{
+    static unsigned number = 1000;
+    unsigned happened = 0;
+    bool cut = true;
+    for (long bytes = 0; cut; bytes += stride) {
+        struct under_way ways[2];
+        unsigned first = number;
+        number += 2;
+        assert_int_equal(way_prepare(own, &ways[0], first), OK);
+        if (answers) {
+            proxy_cut_answer(own->proxy, bytes);
+        } else {
+            proxy_cut_request(own->proxy, bytes);
+        }
+        way_commit(own, &ways[0]);
+        enum status prepared = way_prepare(own, &ways[1], first + 1);
+        ways[1].status = prepared;
+        if (prepared == OK) {
+            way_commit(own, &ways[1]);
+        }
+        for (unsigned i = 0; i < 2; i++) {
+            enum status status = way_settle(own, &ways[i]);
+            assert_true(status == OK || status == E_UNAVAILABLE);
+            assert_int_equal(is_there(own, first + i), status == OK);
+        }
+        cut = proxy_has_cut(own->proxy);
+        happened += cut && ways[0].status == OK;
+        struct store_batch empty = {.fences = 1};
+        assert_int_equal(own->store->ops->prepare(own->store, &empty, &ways[0].err), OK);
+        own->store->ops->abort(own->store);
+        struct store_head head;
+        own->store->ops->head(own->store, &head);
+        assert_int_equal(ask_sql(own, "SELECT max(seq) FROM chains"), head.seq);
+    }
+    return happened;
+}
+
+static void two_commits_cut_anywhere_are_told_what_became_of_them(void **state)
+{
+    struct own *own = *state;
+    bool is_long = getenv("ONCE_TEST_LONG") != NULL;
+    for (unsigned i = 0; i < 20; i++) {
+        struct record record = kit_record(i, i + 1);
+        assert_int_equal(kit_put(own->store, &record, 0), OK);
+    }
+    (void)cut_pairs(own, false, is_long ? 1 : 397);
+    assert_true(cut_pairs(own, true, is_long ? 1 : 61) > 3);
+}
+
 /* ---- sessions ---------------------------------------------------------------------------- */
 
 /* What the server does to a session that holds its locks for too long. */
@@ -570,6 +811,12 @@ int main(void)
         OWN(a_commit_that_comes_after_its_fate_was_told_fails),
         OWN(a_commit_that_nobody_could_ask_about_is_settled_later),
         OWN(a_server_that_was_away_is_used_again),
+        OWN(the_next_batch_is_prepared_while_a_commit_is_under_way),
+        OWN(a_prepare_of_the_same_key_waits_for_the_commit_under_way),
+        OWN(after_a_failed_commit_nothing_that_was_prepared_happens),
+        OWN(a_commit_under_way_whose_session_ends_did_not_happen),
+        OWN(two_sessions_that_end_take_both_commits_with_them),
+        OWN(two_commits_cut_anywhere_are_told_what_became_of_them),
         OWN(the_commit_of_a_session_that_was_ended_fails),
         OWN(a_stalled_process_holds_its_keys_for_a_bounded_time),
         OWN(a_row_that_does_not_check_out_is_corrupt),

@@ -4,6 +4,7 @@
  * (tests/servers.py).
  */
 #include <hiredis/hiredis.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,21 @@ static void command(const struct fixture *fixture, const char *text)
     redisFree(context);
 }
 
+/* The server's fence counter. */
+static uint64_t counter_read(const struct fixture *fixture)
+{
+    char text[128];
+    redisContext *context = redisConnect("127.0.0.1", fixture->port);
+    assert_true(context != NULL && context->err == 0);
+    (void)snprintf(text, sizeof text, "GET {%s}:fence", fixture->name);
+    redisReply *reply = redisCommand(context, text);
+    assert_non_null(reply);
+    uint64_t counter = reply->type == REDIS_REPLY_STRING ? strtoull(reply->str, NULL, 10) : 0;
+    freeReplyObject(reply);
+    redisFree(context);
+    return counter;
+}
+
 static enum status commit_one(struct store *store, const struct record *record, struct err *err)
 {
     struct change change = {.kind = CHANGE_PUT,
@@ -115,9 +131,10 @@ static void a_commit_knows_its_fate_wherever_the_connection_breaks(void **state)
     struct fixture *fixture = *state;
     unsigned number = 0;
     unsigned fates[2] = {0};
+    bool is_long = getenv("ONCE_TEST_LONG") != NULL;
     for (int direction = 0; direction < 2; direction++) {
         bool cut = true;
-        for (long bytes = 0; cut; bytes += bytes < 64 || direction == 1 ? 1 : 7) {
+        for (long bytes = 0; cut; bytes += is_long || bytes < 64 || direction == 1 ? 1 : 7) {
             struct err err = {0};
             number++;
             struct record record = kit_record(number, number);
@@ -388,22 +405,277 @@ static void evidence_past_its_retention_leaves(void **state)
     kit_put_flush(fixture->store, &last, 0); /* its own chain is there */
 }
 
-static void nobody_can_tell_only_when_nobody_answers(void **state)
+/* Likewise for what comes before a commit: it is asked again, and nothing is refused. */
+static void a_prepare_is_asked_again_wherever_the_connection_breaks(void **state)
+{
+    struct fixture *fixture = *state;
+    struct record record = kit_record(1, 1);
+    long step = getenv("ONCE_TEST_LONG") != NULL ? 1 : 17;
+    kit_put_flush(fixture->store, &record, 0);
+    for (int direction = 0; direction < 2; direction++) {
+        bool cut = true;
+        unsigned cuts = 0;
+        uint64_t last = 0;
+        for (long bytes = 0; cut; bytes += step, cuts += cut) {
+            struct store_want want = {.key = &record.key.hash};
+            struct store_batch batch = {
+                .wants = &want, .count = 1, .fences = 1, .arena = &fixture->arena};
+            struct err err = {0};
+            if (direction == 0) {
+                proxy_cut_request(fixture->proxy, bytes);
+            } else {
+                proxy_cut_answer(fixture->proxy, bytes);
+            }
+            assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), OK);
+            fixture->store->ops->abort(fixture->store);
+            cut = proxy_has_cut(fixture->proxy);
+            assert_true(batch.fence_first > last); /* P4 */
+            last = batch.fence_first;
+            assert_non_null(want.record);
+        }
+        assert_true(cuts > 5);
+    }
+}
+
+/* The look-up is cut too, at each of its bytes: it is asked again, and says the same. */
+static void a_look_up_is_asked_again_wherever_it_breaks(void **state)
+{
+    struct fixture *fixture = *state;
+    long step = getenv("ONCE_TEST_LONG") != NULL ? 1 : 23;
+    unsigned number = 0;
+    for (int happens = 0; happens < 2; happens++) {
+        for (int direction = 0; direction < 2; direction++) {
+            bool cut = true;
+            for (long bytes = 0; cut; bytes += direction == 1 ? 1 : step) {
+                struct err err = {0};
+                number++;
+                struct record record = kit_record(number, number);
+                prepare(fixture->store);
+                if (happens) {
+                    proxy_cut_answer(fixture->proxy, 0);
+                } else {
+                    proxy_cut_request(fixture->proxy, 40);
+                }
+                proxy_cut_again(
+                    fixture->proxy, direction == 0 ? bytes : -1, direction == 1 ? bytes : -1);
+                enum status status = commit_one(fixture->store, &record, &err);
+                assert_int_equal(status, happens ? OK : E_UNAVAILABLE);
+                cut = !proxy_is_armed(fixture->proxy);
+                (void)proxy_has_cut(fixture->proxy);
+                const struct record *found = kit_load(fixture->beside, number, &fixture->arena);
+                assert_int_equal(found != NULL, happens);
+            }
+        }
+    }
+    assert_true(number > 20);
+}
+
+/* A commit whose answer is lost while nobody can be asked. */
+struct untold {
+    const struct fixture *fixture;
+    struct proxy *proxy;
+    struct store *store;
+    unsigned key;
+    bool happens;
+    struct record record;
+    struct change change;
+    struct err err;
+    enum status status;
+};
+
+static void untold_start(struct untold *untold, const struct fixture *fixture, bool happens)
+{
+    *untold = (struct untold){
+        .fixture = fixture, .proxy = proxy_new(fixture->port), .key = happens, .happens = happens};
+    untold->store = open_at(fixture, proxy_port(untold->proxy));
+    struct record first = kit_record(10 + untold->key, kit_fences(untold->store, 1));
+    kit_put_flush(untold->store, &first, 0); /* the server has the scripts, the chain an entry */
+    untold->record = kit_record(untold->key, kit_fences(untold->store, 1));
+    untold->change = (struct change){.kind = CHANGE_PUT,
+        .record = &untold->record,
+        .entry = kit_entry(untold->store, &untold->record.operation_id, "{\"a\":1}")};
+    prepare(untold->store);
+    if (happens) {
+        proxy_cut_answer(untold->proxy, 0);
+    } else {
+        proxy_cut_request(untold->proxy, 40);
+    }
+    proxy_block_after_cut(untold->proxy);
+}
+
+static void *untold_commit(void *context)
+{
+    struct untold *untold = context;
+    struct commit commit = {.changes = &untold->change, .count = 1};
+    untold->status = untold->store->ops->commit(untold->store, &commit, &untold->err);
+    return NULL;
+}
+
+static bool no_entry(void *context, const struct entry *entry)
+{
+    (void)context;
+    (void)entry;
+    return false;
+}
+
+/* Nothing is read or written while it is not known what the server has (P11). */
+static void untold_refuses(struct untold *untold)
+{
+    const struct store_ops *ops = untold->store->ops;
+    struct store_batch batch = {.fences = 1};
+    struct store_due_filter filter = {.kinds = STORE_KINDS_ALL, .reasons = STORE_DUES_ALL};
+    struct store_due due;
+    struct store_counts counts;
+    struct err err = {0};
+    size_t count = 0;
+    const struct entry_range all = {.pace = NULL};
+    assert_int_equal(ops->prepare(untold->store, &batch, &err), E_UNAVAILABLE);
+    assert_int_equal(ops->read(untold->store, &batch, &err), E_UNAVAILABLE);
+    assert_int_equal(ops->beat(untold->store, 1, &err), E_UNAVAILABLE);
+    assert_int_equal(ops->due(untold->store, &filter, &due, 1, &count, &err), E_UNAVAILABLE);
+    assert_int_equal(ops->counts(untold->store, STORE_KINDS_ALL, &counts, &err), E_UNAVAILABLE);
+    assert_int_equal(ops->entries(untold->store, &all, no_entry, NULL, &err), E_UNAVAILABLE);
+    assert_true(err.text[0] != '\0');
+}
+
+static void untold_check(struct untold *untold, struct arena *arena)
+{
+    struct store *store = untold->store;
+    struct store_batch batch = {.fences = 1};
+    struct store_head head;
+    struct err err = {0};
+    const struct fixture *fixture = untold->fixture;
+    bool is_there = kit_load(fixture->beside, untold->key, arena) != NULL;
+    enum status status = E_UNAVAILABLE;
+    assert_int_equal(is_there, untold->happens);
+    proxy_block(untold->proxy, false);
+    for (int i = 0; i < 3000 && status == E_UNAVAILABLE; i++) {
+        (void)usleep(10000);
+        status = store->ops->prepare(store, &batch, &err);
+    }
+    assert_int_equal(status, OK); /* settled, not guessed */
+    store->ops->abort(store);
+    store->ops->head(store, &head);
+    assert_int_equal(head.seq, 1 + untold->happens);
+    assert_int_equal(kit_put(store, &untold->record, 0), untold->happens ? E_STALE : OK);
+    assert_int_equal(kit_close(store), OK);
+    proxy_free(untold->proxy);
+}
+
+/* The time in which it may be asked runs out. The calls of the commit are not told what became of
+ * it; the store knows as soon as the server is back, and goes on. */
+static void a_commit_that_nobody_could_ask_about_is_settled_later(void **state)
+{
+    struct fixture *fixture = *state;
+    struct untold untold[2];
+    pthread_t threads[2];
+    for (size_t i = 0; i < 2; i++) {
+        untold_start(&untold[i], fixture, i == 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, untold_commit, &untold[i]), 0);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(untold[i].status, E_UNKNOWN);
+        untold_refuses(&untold[i]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        untold_check(&untold[i], &fixture->arena);
+    }
+}
+
+/* The server came back without that commit and the one before it: what was acknowledged is gone. */
+static void a_server_without_more_than_the_open_commit_has_lost_some(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    char text[192];
+    char chain[UUID_TEXT_BYTES];
+    struct store_identity identity;
+    struct record record = kit_record(1, 1);
+    kit_put_flush(fixture->store, &record, 0);
+    fixture->store->ops->identity(fixture->store, &identity, NULL);
+    (void)snprintf(text, sizeof text, "HSET {%s}:chain:%s commits 0", fixture->name,
+        uuid_put(chain, identity.chain_id));
+    struct record next = kit_record(2, 2);
+    prepare(fixture->store);
+    command(fixture, text);
+    proxy_cut_request(fixture->proxy, 40);
+    assert_int_equal(commit_one(fixture->store, &next, &err), E_CORRUPT);
+    assert_non_null(strstr(err.text, "acknowledged"));
+    struct store_batch batch = {.fences = 1};
+    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_CORRUPT);
+}
+
+/* An account that may not use a command of the script: half of the commit is there, and nobody is
+ * granted anything on it (P11, S1). */
+static void a_commit_that_fails_halfway_stops_the_store(void **state)
 {
     struct fixture *fixture = *state;
     struct err err = {0};
     struct record record = kit_record(1, 1);
-    if (getenv("ONCE_TEST_LONG") == NULL) {
-        skip(); /* it waits as long as the store does */
-    }
     prepare(fixture->store);
-    proxy_cut_answer(fixture->proxy, 0);
-    proxy_hold(fixture->proxy);
-    proxy_block(fixture->proxy, true);
-    assert_int_equal(commit_one(fixture->store, &record, &err), E_UNKNOWN);
-    proxy_block(fixture->proxy, false);
+    command(fixture, "ACL SETUSER default -xadd");
+    enum status status = commit_one(fixture->store, &record, &err);
+    command(fixture, "ACL SETUSER default +xadd");
+    assert_int_equal(status, E_CORRUPT);
+    assert_non_null(strstr(err.text, "half"));
     struct store_batch batch = {.fences = 1};
-    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_UNKNOWN);
+    assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), E_CORRUPT);
+}
+
+/* It is refused before the script writes: nothing happened, and the store goes on. */
+static void a_commit_that_fails_before_its_first_write_never_happened(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    prepare(fixture->store);
+    command(fixture, "ACL SETUSER default -time"); /* the look-up does not use it */
+    enum status status = commit_one(fixture->store, &record, &err);
+    command(fixture, "ACL SETUSER default +time");
+    assert_int_equal(status, E_UNAVAILABLE);
+    prepare(fixture->store);
+    assert_int_equal(commit_one(fixture->store, &record, &err), OK);
+}
+
+/* Fences that a commit set aside are given out without asking, until somebody else draws (P4). */
+static void fences_set_aside_are_the_next_ones_or_none(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t last = 0;
+    unsigned quiet = 0;
+    for (unsigned i = 1; i <= 65; i++) {
+        struct record record = kit_record(i, i);
+        struct store_want want = {.key = &record.key.hash};
+        struct store_batch batch = {
+            .wants = &want, .count = 1, .fences = 3, .arena = &fixture->arena};
+        struct err err = {0};
+        uint64_t before = counter_read(fixture);
+        assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), OK);
+        quiet += counter_read(fixture) == before;
+        assert_true(batch.fence_first > last);
+        last = batch.fence_first + 2;
+        assert_true(last <= counter_read(fixture)); /* nobody else is given one of them */
+        if (i % 7 == 6) {
+            fixture->store->ops->abort(fixture->store);
+        } else {
+            record.fence = last;
+            assert_int_equal(commit_one(fixture->store, &record, &err), OK);
+        }
+        if (i % 10 == 9) {
+            uint64_t drawn = kit_fences(fixture->beside, 2);
+            assert_true(drawn > last);
+            last = drawn + 1;
+        }
+    }
+    assert_true(quiet > 30); /* or nothing is gained */
+    uint64_t counter = counter_read(fixture);
+    struct store *store = fixture->store;
+    fixture->store = open_at(fixture, fixture->port);
+    assert_int_equal(kit_close(store), OK);
+    assert_true(counter_read(fixture) < counter); /* the rest is given back */
+    assert_true(counter_read(fixture) >= last);
+    assert_true(kit_fences(fixture->store, 1) > last);
 }
 
 static void a_wrong_url_is_refused_and_shows_no_password(void **state)
@@ -440,6 +712,7 @@ static void a_wrong_url_is_refused_and_shows_no_password(void **state)
             print_error("'%s': %s\n", right[i], err.text);
         }
         assert_int_equal(status, OK);
+        assert_true(store_url_shared(right[i])); /* or it would be verified as a journal is */
     }
     struct store *store = NULL;
     struct err err = {0};
@@ -469,7 +742,13 @@ int main(void)
         ON_SERVER(a_record_that_was_forgotten_and_made_anew_is_a_different_one),
         ON_SERVER(a_server_that_was_away_is_found_again),
         ON_SERVER(evidence_past_its_retention_leaves),
-        ON_SERVER(nobody_can_tell_only_when_nobody_answers),
+        ON_SERVER(a_prepare_is_asked_again_wherever_the_connection_breaks),
+        ON_SERVER(a_look_up_is_asked_again_wherever_it_breaks),
+        ON_SERVER(a_commit_that_nobody_could_ask_about_is_settled_later),
+        ON_SERVER(a_server_without_more_than_the_open_commit_has_lost_some),
+        ON_SERVER(a_commit_that_fails_halfway_stops_the_store),
+        ON_SERVER(a_commit_that_fails_before_its_first_write_never_happened),
+        ON_SERVER(fences_set_aside_are_the_next_ones_or_none),
         TEST(a_wrong_url_is_refused_and_shows_no_password),
     };
     return cmocka_run_group_tests_name("redis", tests, NULL, NULL);

@@ -306,7 +306,7 @@ static bool has(enum record_kind kind, enum record_status status)
         const char *kinds; /* o operation, c command, e effect, d delivery */
     } table[] = {
         {RECORD_PENDING, "ced"},
-        {RECORD_WAITING, "cd"},
+        {RECORD_WAITING, "ced"},
         {RECORD_IN_PROGRESS, "oced"},
         {RECORD_UNKNOWN, "oced"},
         {RECORD_RELEASED, "o"},

@@ -94,7 +94,7 @@ static void add_enqueues(struct explorer *all, bool small)
         request.fingerprint = i % 2 ? print_b : print_a;
         request.policy.retry_failed = request.policy.retry_rejected = i / 2 % 2;
         request.delay_ms = i / 4 % 2 ? DELAY_MS : 0;
-        request.status = i / 8 % 2 && all->kind != RECORD_EFFECT ? RECORD_WAITING : 0;
+        request.status = i / 8 % 2 ? RECORD_WAITING : 0;
         request.fingerprint_version = i / 16 % 2 ? 2 : 1;
         if (i / 32 % 2) {
             request.policy.window_ms = WINDOW_MS_OTHER;
@@ -107,10 +107,8 @@ static void add_enqueues(struct explorer *all, bool small)
         add_asked(all, request, 0, false);
     }
     struct request waits = first_request(REQUEST_ENQUEUE, all->kind);
-    if (all->kind != RECORD_EFFECT) {
-        waits.status = RECORD_WAITING;
-        add_asked(all, waits, 0, false);
-    }
+    waits.status = RECORD_WAITING;
+    add_asked(all, waits, 0, false);
 }
 
 static void add_seals(struct explorer *all, struct request request, bool small, bool to_released)

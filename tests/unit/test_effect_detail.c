@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "check_c.h"
-#include "effect/effect.h"
+#include "envelope/effect.h"
 
 enum { MEMORY_MAX = 1 << 20 };
 

@@ -5,8 +5,8 @@
  */
 #include "base/limits.h"
 #include "core/effect_names.h"
-#include "effect/effect.h"
 #include "engine_kit.h"
+#include "envelope/effect.h"
 #include "evidence/entry_view.h"
 
 enum { ENTRIES = 8 };

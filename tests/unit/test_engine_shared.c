@@ -25,6 +25,7 @@ static struct {
     const struct store_ops *inner; /* the hub's table */
     atomic_bool away;              /* nobody reaches the store */
     atomic_bool lost;              /* the store has given up to learn what became of a commit */
+    atomic_int failing;            /* so many commits under way do not happen */
     atomic_int untold;        /* 1: the next commit happens, and 2: it does not; nobody is told */
     atomic_size_t wants_most; /* of one prepare of the second engine … */
     atomic_size_t prepares;   /* … and of how many */
@@ -61,13 +62,28 @@ static enum status gated_commit(struct store *store, const struct commit *commit
     if (untold == 2) {
         world.inner->abort(store);
     }
-    enum status status = untold == 2 ? OK : world.inner->commit(store, commit, err);
+    struct commit now = *commit;
+    now.ret_number = untold != 0 ? NULL : commit->ret_number; /* its fate is known, and not told */
+    enum status status = untold == 2 ? OK : world.inner->commit(store, &now, err);
     if (untold != 0 && status == OK) {
         world.untold = 0;
         world.away = true; /* or somebody could tell */
         return err_set(err, E_UNKNOWN, "the answer is lost");
     }
     return status;
+}
+
+/* What becomes of a commit under way. */
+static enum status fate(void *context, struct store *store, uint64_t number)
+{
+    (void)context;
+    (void)store;
+    (void)number;
+    if (world.failing == 0) {
+        return OK;
+    }
+    world.failing--;
+    return E_UNAVAILABLE;
 }
 
 static enum status gated_read(struct store *store, struct store_batch *batch, struct err *err)
@@ -117,6 +133,7 @@ static int set_up(void **state)
     arena_init(&world.arena, &mem_libc, 64 << 20);
     const struct store_options options = {.clock = &world.clock};
     assert_int_equal(store_mem_hub_new(&options, NULL, &world.hub, NULL), OK);
+    store_mem_hub_defer(world.hub, fate, NULL);
     start(0, true);
     return 0;
 }
@@ -260,6 +277,24 @@ static void who_waits_asks_again_when_the_notice_is_lost(void **state)
     int64_t sealed_ms = world.now_ms;
     assert_replayed(waiting, arenas, WAITERS, 1); /* seconds of a busy machine are no matter */
     assert_true(world.now_ms - sealed_ms < WAITERS * LIMIT_ASK_AGAIN_MS / 2); /* not one by one */
+}
+
+/* ---- commits under way ---------------------------------------------------------------------- */
+
+/* E1, S15: nobody is told of a grant that did not happen, and the engine goes on after it. */
+static void a_call_learns_what_became_of_a_commit_under_way(void **state)
+{
+    (void)state;
+    struct engine_call first;
+    struct engine_call lost = begin_call("lost");
+    assert_int_equal(do_begin(0, "k", &first), DECISION_FIRST_SEEN);
+    world.failing = 1;
+    assert_int_equal(engine_do(world.engines[0], &lost), E_UNAVAILABLE);
+    assert_int_equal(world.failing, 0);
+    assert_int_equal(do_begin(0, "lost", &lost), DECISION_FIRST_SEEN);
+    assert_int_equal(do_seal(0, &first), DECISION_SEALED);
+    assert_int_equal(do_begin(0, "k", &first), DECISION_DUPLICATE_REPLAYED);
+    assert_false(engine_failure(world.engines[0], NULL));
 }
 
 /* ---- holders ------------------------------------------------------------------------------- */
@@ -490,6 +525,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_janitors_settle_a_lease_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_store_that_is_away_grants_nothing_and_is_found_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_call_learns_what_became_of_a_commit_under_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_commit_of_unknown_fate_ends_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_store_that_will_never_know_stops_the_engine, set_up, tear_down),

@@ -206,7 +206,7 @@ const char *frame_decode(
     if (le32_get(bytes.data + 8) != frame_crc(bytes.data, length, seed, offset)) {
         return "a frame fails its checksum";
     }
-    if (kind < FRAME_RECORD || kind > FRAME_MOVED) {
+    if (kind < FRAME_RECORD || kind > FRAME_ERASED) {
         return "a frame is of a kind that is not known";
     }
     *ret_frame = (struct frame){.kind = (enum frame_kind)kind,

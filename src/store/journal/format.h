@@ -49,6 +49,7 @@ enum frame_kind {
     FRAME_REQUEST = 4, /* digest and bytes of a request body */
     FRAME_OUTCOME = 5, /* digest and bytes of an outcome body */
     FRAME_MOVED = 6,   /* a record written again because its segment will be squeezed */
+    FRAME_ERASED = 7,  /* a request body that was erased: its digest, and zeros in place of it */
 };
 
 /* A place: the segment's number in the upper half, the offset in the lower. */

@@ -54,6 +54,8 @@ enum {
     JOURNAL_SEGMENT_BYTES = 64 << 20,  /* of a new segment */
     JOURNAL_SEGMENT_MIN = 64 << 10,    /* smaller ones would be mostly header */
     JOURNAL_SNAPSHOT_BYTES = 64 << 20, /* journal bytes between two saved indexes */
+    JOURNAL_ERASE_MS = 15 * 60 * 1000, /* erasing rewrites a segment and begins a new one: not for
+                                          each record */
     JOURNAL_FILES_OPEN_MAX = 64,       /* old segments that are kept open for reading */
     JOURNAL_HINTS = 16, /* readers of evidence with a kept position: as many run at a time */
 };
@@ -65,7 +67,8 @@ struct segment {
     uint32_t seed;    /* of its checksums */
     uint32_t live;    /* records whose latest frame is in it */
     bool squeezed;
-    int fd; /* for reading; -1: not open */
+    bool erasable; /* it may have bodies that no record has any more (erase.c) */
+    int fd;        /* for reading; -1: not open */
 };
 
 /* One batch in memory. */
@@ -94,12 +97,14 @@ struct journal_options {
     char witness[JOURNAL_PATH_MAX]; /* empty: none */
     uint64_t segment_bytes;         /* 0: the identity's value */
     uint64_t snapshot_bytes;
+    int64_t erase_ms; /* how long a body may stay after its record was settled */
     bool direct;
     bool background;
 };
 
 struct snapshot; /* being saved; snapshot.c */
 struct squeeze;  /* being done; squeeze.c */
+struct erase;    /* being done; erase.c */
 
 struct journal {
     struct store store; /* first: the table's functions cast */
@@ -160,6 +165,10 @@ struct journal {
     bool snapshot_failed;      /* the last one could not be saved */
     struct squeeze *squeeze;   /* being done; NULL: none */
     uint64_t squeeze_failed;   /* the saved index at which squeezing failed; 0: none */
+    struct erase *erase;       /* being done; NULL: none */
+    int64_t erase_due_ms;      /* on the boot clock: when the next round begins; 0: nothing to do */
+    uint64_t erase_next;       /* the segment to look at next in this round … */
+    uint64_t erase_end;        /* … which ends before this one */
     int64_t witness_ms;        /* when the witness was last considered */
     uint64_t witness_batch;    /* the batch that it holds */
     bool witness_due;          /* it must be written */
@@ -271,6 +280,8 @@ enum status journal_pass_time(struct journal *journal, struct err *err) MUST_CHE
 /* Writes a record again at the end, with its bodies (FRAME_MOVED). */
 enum status journal_move(
     struct journal *journal, const struct slot *slot, struct err *err) MUST_CHECK;
+/* Begins a new segment, so that the current one is closed. */
+enum status journal_roll(struct journal *journal, struct err *err) MUST_CHECK;
 /* Both are called with the mutex, which is released while writing. */
 enum status flush_locked(struct journal *journal, struct err *err) MUST_CHECK;
 enum status journal_fail(struct journal *journal, const struct err *cause, struct err *err);
@@ -342,7 +353,34 @@ enum status witness_check(const struct journal *journal, const char *path, const
     struct err *err) MUST_CHECK;
 enum status witness_write(struct journal *journal, const char *path, struct err *err) MUST_CHECK;
 
+/* erase.c */
+/* The record was settled, and its body is not to be kept: the body is erased within a bound. */
+void erase_mark(struct journal *journal, const struct record *record);
+/* After recovery: whatever was marked before may still be there. */
+void erase_mark_all(struct journal *journal);
+bool erase_is_at(const struct journal *journal, uint64_t number);
+enum status erase_step(struct journal *journal, struct err *err) MUST_CHECK;
+bool erase_work(struct journal *journal);
+void erase_abandon(struct journal *journal);
+
 /* squeeze.c */
+/* A segment that is written again, batch after batch. */
+struct rewrite {
+    /* Appends the batch, changed, to bytes. */
+    void (*batch)(struct rewrite *rewrite, const struct cursor_batch *batch);
+    void *context; /* its own */
+    bool squeezes; /* what is written is a squeezed segment */
+    struct cursor cursor;
+    const struct io *io;
+    int to;
+    struct buf bytes; /* to be written … */
+    uint64_t offset;  /* … here; the end of the new file afterwards */
+    uint32_t seed;
+};
+/* Writes the segment to a new file, flushes it and renames it over the old one. -errno: the old one
+ * is as it was, unless only the directory could not be flushed. Not while it is the current one. */
+int segment_rewrite(struct journal *journal, uint64_t number, struct rewrite *rewrite);
+bool squeeze_is_at(const struct journal *journal, uint64_t number);
 enum status squeeze_step(struct journal *journal, struct err *err) MUST_CHECK;
 bool squeeze_work(struct journal *journal);
 void squeeze_abandon(struct journal *journal);

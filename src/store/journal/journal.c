@@ -42,6 +42,8 @@ static enum status option_set(
     } else if (slice_is(name, "write")) {
         options->direct = slice_is(value, "direct");
         good = options->direct || slice_is(value, "buffered");
+    } else if (slice_is(name, "erase")) {
+        good = text_duration(value, &options->erase_ms) && options->erase_ms > 0;
     } else if (slice_is(name, "background")) {
         options->background = slice_is(value, "on");
         good = options->background || slice_is(value, "off");
@@ -52,7 +54,7 @@ static enum status option_set(
         }
     } else {
         (void)err_set(err, E_INVALID, "the journal has no option '%.*s'", SLICE_ARGS(name));
-        err_hint(err, "there are segment, snapshot, write, background and witness");
+        err_hint(err, "there are segment, snapshot, erase, write, background and witness");
         return E_INVALID;
     }
     return good ? OK
@@ -62,8 +64,8 @@ static enum status option_set(
 
 static enum status options_read(const char *text, struct journal_options *options, struct err *err)
 {
-    *options =
-        (struct journal_options){.background = true, .snapshot_bytes = JOURNAL_SNAPSHOT_BYTES};
+    *options = (struct journal_options){
+        .background = true, .snapshot_bytes = JOURNAL_SNAPSHOT_BYTES, .erase_ms = JOURNAL_ERASE_MS};
     const char *question = strchr(text, '?');
     size_t len = question == NULL ? strlen(text) : (size_t)(question - text);
     while (len > 1 && text[len - 1] == '/') {
@@ -460,6 +462,7 @@ static void journal_free(struct journal *journal)
     background_stop(journal);
     snapshot_abandon(journal);
     squeeze_abandon(journal);
+    erase_abandon(journal);
     for (size_t i = 0; i < journal->segments_count; i++) {
         segment_forget_fd(journal, &journal->segments[i]);
     }
@@ -613,6 +616,7 @@ static enum status journal_start(
     if (status == OK) {
         CHECK_SLOW(journal_check(journal));
         journal->batch_opened = journal->next.batch;
+        erase_mark_all(journal);
         status = background_start(journal, err);
     }
     return status;

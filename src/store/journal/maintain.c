@@ -141,6 +141,7 @@ static void *background_main(void *argument)
         bool worked = !atomic_load(&journal->failed) && ahead_work(journal);
         worked = snapshot_work(journal) || worked;
         worked = squeeze_work(journal) || worked;
+        worked = erase_work(journal) || worked;
         worked = witness_work(journal) || worked;
         (void)pthread_mutex_lock(&journal->mutex);
         if (!worked && !journal->thread_stop) {
@@ -287,6 +288,9 @@ enum status journal_maintain(struct store *store, struct err *err)
         status = squeeze_step(journal, err);
     }
     if (status == OK) {
+        status = erase_step(journal, err);
+    }
+    if (status == OK) {
         status = journal_pass_time(journal, err);
     }
     inherited_retain(journal, journal->head.moment.time_ms);
@@ -295,6 +299,7 @@ enum status journal_maintain(struct store *store, struct err *err)
         (void)ahead_work(journal);
         (void)snapshot_work(journal);
         (void)squeeze_work(journal);
+        (void)erase_work(journal);
         (void)witness_work(journal);
         status = journal_failed(journal, err);
     }

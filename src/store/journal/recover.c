@@ -158,6 +158,7 @@ static enum status fold_frame(
     case FRAME_ENTRY: wrong = fold_entry(recovery, frame); break;
     case FRAME_REQUEST:
     case FRAME_OUTCOME: break; /* found through their records */
+    case FRAME_ERASED: break;
     }
     return wrong == NULL ? OK : corrupt_at(recovery, segment, frame->offset, wrong, err);
 }

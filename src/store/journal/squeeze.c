@@ -55,6 +55,9 @@ static struct segment *squeeze_candidate(struct journal *journal)
         if (segment->squeezed) {
             continue;
         }
+        if (erase_is_at(journal, segment->number)) {
+            return NULL; /* when that is done */
+        }
         bool behind = segment->number < place_segment(journal->snapshot_place) &&
                       segment->number < journal->tail.number;
         return behind && (uint64_t)segment->live * SQUEEZE_BYTES_PER_LIVE <= segment->end ? segment
@@ -149,6 +152,11 @@ static enum status squeeze_begin(struct journal *journal, struct err *err)
     return OK;
 }
 
+bool squeeze_is_at(const struct journal *journal, uint64_t number)
+{
+    return journal->squeeze != NULL && journal->squeeze->number == number;
+}
+
 enum status squeeze_step(struct journal *journal, struct err *err)
 {
     if (journal->squeeze == NULL) {
@@ -189,15 +197,6 @@ enum status squeeze_step(struct journal *journal, struct err *err)
 
 /* The writer's part ------------------------------------------------------------------------ */
 
-struct rewrite {
-    struct cursor cursor;
-    const struct io *io;
-    int to;
-    struct buf bytes; /* to be written … */
-    uint64_t offset;  /* … here */
-    uint32_t seed;
-};
-
 static int rewrite_flush(struct rewrite *rewrite)
 {
     if (buf_status(&rewrite->bytes) != OK) {
@@ -211,7 +210,7 @@ static int rewrite_flush(struct rewrite *rewrite)
 }
 
 /* Writes the batch with only its entries; same number, moment and fence, no zeros at the end. */
-static void rewrite_batch(struct rewrite *rewrite, const struct cursor_batch *batch)
+static void squeeze_batch(struct rewrite *rewrite, const struct cursor_batch *batch)
 {
     struct buf *out = &rewrite->bytes;
     size_t start = out->len;
@@ -247,7 +246,7 @@ static int rewrite_all(struct rewrite *rewrite)
     if (cursor_start(&rewrite->cursor, &header) != NULL) {
         return -EIO;
     }
-    header.squeezed = true;
+    header.squeezed = rewrite->squeezes;
     rewrite->seed = rewrite->cursor.seed;
     unsigned char block[JOURNAL_BLOCK_BYTES];
     segment_header_encode(&header, block);
@@ -261,7 +260,7 @@ static int rewrite_all(struct rewrite *rewrite)
         if (result != CURSOR_BATCH) {
             return -EIO; /* damaged: keep it for once verify */
         }
-        rewrite_batch(rewrite, &batch);
+        rewrite->batch(rewrite, &batch);
         int failed = rewrite->bytes.len > SQUEEZE_WRITE_BYTES ? rewrite_flush(rewrite) : 0;
         if (failed != 0) {
             return failed;
@@ -269,36 +268,32 @@ static int rewrite_all(struct rewrite *rewrite)
     }
 }
 
-static int squeeze_rewrite(struct journal *journal, struct squeeze *squeeze)
+int segment_rewrite(struct journal *journal, uint64_t number, struct rewrite *rewrite)
 {
     const struct io *io = journal->io;
-    struct path path = segment_path(journal->options.path, squeeze->number);
+    struct path path = segment_path(journal->options.path, number);
     struct path temp = journal_path(journal, "squeeze.tmp");
-    struct rewrite rewrite = {.io = io};
     int from = io->open(io->context, path.text, O_RDONLY, 0);
-    rewrite.to = io->open(io->context, temp.text, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    cursor_init(&rewrite.cursor, io, journal->mem, from);
-    buf_init(&rewrite.bytes, journal->mem, SIZE_MAX / 2);
-    int failed = from < 0 ? from : rewrite.to < 0 ? rewrite.to : rewrite_all(&rewrite);
+    rewrite->io = io;
+    rewrite->to = io->open(io->context, temp.text, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    cursor_init(&rewrite->cursor, io, journal->mem, from);
+    buf_init(&rewrite->bytes, journal->mem, SIZE_MAX / 2);
+    int failed = from < 0 ? from : rewrite->to < 0 ? rewrite->to : rewrite_all(rewrite);
     if (failed == 0) {
-        failed = io->fsync(io->context, rewrite.to);
+        failed = io->fsync(io->context, rewrite->to);
     }
-    cursor_release(&rewrite.cursor);
-    buf_release(&rewrite.bytes);
+    cursor_release(&rewrite->cursor);
+    buf_release(&rewrite->bytes);
     if (from >= 0) {
         (void)io->close(io->context, from);
     }
-    if (rewrite.to >= 0) {
-        (void)io->close(io->context, rewrite.to);
+    if (rewrite->to >= 0) {
+        (void)io->close(io->context, rewrite->to);
     }
     if (failed == 0) {
         failed = io->rename(io->context, temp.text, path.text);
     }
-    if (failed == 0) {
-        failed = io_sync_dir(io, journal->options.path);
-    }
-    squeeze->end = rewrite.offset;
-    return failed;
+    return failed == 0 ? io_sync_dir(io, journal->options.path) : failed;
 }
 
 bool squeeze_work(struct journal *journal)
@@ -310,7 +305,9 @@ bool squeeze_work(struct journal *journal)
     if (!mine) {
         return false;
     }
-    int failed = squeeze_rewrite(journal, squeeze);
+    struct rewrite rewrite = {.batch = squeeze_batch, .squeezes = true};
+    int failed = segment_rewrite(journal, squeeze->number, &rewrite);
+    squeeze->end = rewrite.offset;
     (void)pthread_mutex_lock(&journal->mutex);
     squeeze->state = failed == 0 ? SQUEEZE_DONE : SQUEEZE_FAILED;
     (void)pthread_mutex_unlock(&journal->mutex);
@@ -326,7 +323,7 @@ enum status journal_removable(
     struct journal *journal = journal_of(store);
     int64_t now_ms = store_clock_now(&journal->clock).time_ms;
     *ret_removable = (struct store_removable){0};
-    bool busy = journal->squeeze != NULL && journal->squeeze->number == journal->segments[0].number;
+    bool busy = squeeze_is_at(journal, journal->segments[0].number);
     if (journal->segments_count < 2 || !journal->segments[0].squeezed || busy) {
         return OK;
     }

@@ -54,6 +54,10 @@ static bool show_body(struct journal_verifier *self, const struct journal_walk *
     *ret_place = place_make(walk->segment, walk->frame->offset);
     memcpy(self->item.digest.bytes, payload.data, digest_bytes);
     self->item.body = slice_of(payload.data + digest_bytes, payload.len - digest_bytes);
+    self->item.erased = walk->frame->kind == FRAME_ERASED;
+    if (self->item.erased && !bytes_zero(self->item.body.data, self->item.body.len)) {
+        return show_damage(self, "a body that was erased is still there", false);
+    }
     return show(self, kind);
 }
 
@@ -119,7 +123,8 @@ static bool show_frame(struct journal_verifier *self, const struct journal_walk 
     case FRAME_RECORD: return show_record(self, walk, REPLAY_RECORD);
     case FRAME_TOUCH: return show_touch(self, walk);
     case FRAME_ENTRY: return show_entry(self, walk);
-    case FRAME_REQUEST: return show_body(self, walk, REPLAY_REQUEST, &self->request_place);
+    case FRAME_REQUEST:
+    case FRAME_ERASED: return show_body(self, walk, REPLAY_REQUEST, &self->request_place);
     case FRAME_OUTCOME: return show_body(self, walk, REPLAY_OUTCOME, &self->outcome_place);
     case FRAME_MOVED: break;
     }

@@ -458,6 +458,9 @@ static enum status record_put(struct journal *journal, const struct change *chan
     if (status != OK) {
         return status;
     }
+    if (kind == FRAME_RECORD) {
+        erase_mark(journal, &record);
+    }
     *ret_slot = slot_of(&record, frame_record(journal, kind, &record));
     return OK;
 }
@@ -639,6 +642,18 @@ enum status journal_pass_time(struct journal *journal, struct err *err)
     journal->now = now;
     (void)pthread_mutex_lock(&journal->mutex);
     enum status status = commit_locked(journal, &commit, err);
+    (void)pthread_mutex_unlock(&journal->mutex);
+    return status;
+}
+
+enum status journal_roll(struct journal *journal, struct err *err)
+{
+    ASSERT(!journal->prepared && !journal->read_only);
+    (void)pthread_mutex_lock(&journal->mutex);
+    enum status status = flush_locked(journal, err);
+    if (status == OK && journal->active->len == 0) {
+        status = segment_roll(journal, 0, err);
+    }
     (void)pthread_mutex_unlock(&journal->mutex);
     return status;
 }

@@ -104,7 +104,7 @@ static const struct {
     [EXTRA_EXPECTED] = {"version_expected", "bigint", PG_INT8},
 };
 
-static_assert(1 + COLUMNS + EXTRAS <= ARGS_MAX, "a statement has room for all columns");
+static_assert(COLUMNS + EXTRAS <= ARGS_MAX, "a statement has room for all columns");
 
 /* The type of the argument, and the enum that it is cast to, or NULL. */
 struct sql_type {
@@ -154,20 +154,20 @@ void columns_select(struct buf *sql, const char *table)
     }
 }
 
-/* "w": the rows in the arguments. */
+/* "unnest($1::bytea[], …) AS w (key_hash, …)": the rows in the arguments. */
 static void put_rows_sql(struct buf *sql)
 {
-    buf_str(sql, "WITH w AS (SELECT * FROM unnest(");
+    buf_str(sql, "unnest(");
     for (size_t i = 0; i < COLUMNS + EXTRAS; i++) {
         const char *type = i < COLUMNS ? type_of(columns[i].form).name : extras[i - COLUMNS].type;
-        buf_printf(sql, "%s$%zu::%s[]", i == 0 ? "" : ", ", i + 2, type);
+        buf_printf(sql, "%s$%zu::%s[]", i == 0 ? "" : ", ", i + 1, type);
     }
     buf_str(sql, ") AS w (");
     for (size_t i = 0; i < COLUMNS + EXTRAS; i++) {
         buf_printf(sql, "%s%s", i == 0 ? "" : ", ",
             i < COLUMNS ? columns[i].name : extras[i - COLUMNS].name);
     }
-    buf_str(sql, "))");
+    buf_str(sql, ")");
 }
 
 /* "w.status::record_status" */
@@ -177,23 +177,11 @@ static void put_value_sql(struct buf *sql, const struct column *column)
     buf_printf(sql, "w.%s%s%s", column->name, cast == NULL ? "" : "::", cast == NULL ? "" : cast);
 }
 
-/* Updates the counts, then checks that every row was put. It compares with the argument itself: a
- * second use of w would keep all of it in memory. */
-static void put_end_sql(struct buf *sql, const char *before)
-{
-    buf_printf(sql,
-        ", tally AS (INSERT INTO tallies AS t SELECT $1::uuid, kind, status, sum(n) FROM ("
-        "SELECT kind, status, 1 AS n FROM done%s) AS moved GROUP BY kind, status"
-        " HAVING sum(n) <> 0 ON CONFLICT (chain_id, kind, status)"
-        " DO UPDATE SET live = t.live + excluded.live)"
-        " SELECT expect_changed($2::bytea[], ARRAY(SELECT key_hash FROM done))",
-        before);
-}
-
+/* Plain: a row that is there makes it fail. ON CONFLICT would look up every key twice and write
+ * more for each row, and the locks leave nearly no conflicts. */
 void columns_insert(struct buf *sql)
 {
-    put_rows_sql(sql);
-    buf_str(sql, ", done AS (INSERT INTO records (");
+    buf_str(sql, "INSERT INTO records (");
     for (size_t i = 0; i < COLUMNS + EXTRA_EXPECTED; i++) {
         buf_printf(sql, "%s%s", i == 0 ? "" : ", ",
             i < COLUMNS ? columns[i].name : extras[i - COLUMNS].name);
@@ -207,17 +195,21 @@ void columns_insert(struct buf *sql)
             buf_printf(sql, "w.%s", extras[i - COLUMNS].name);
         }
     }
-    buf_str(sql, " FROM w ON CONFLICT DO NOTHING RETURNING key_hash, kind, status)");
-    put_end_sql(sql, "");
+    buf_str(sql, " FROM ");
+    put_rows_sql(sql);
 }
 
+/* Checks that every row was changed, and leaves what the counts change by in a setting of the
+ * transaction: the rows of counts must not be locked while a commit before is under way. It
+ * compares with the argument itself: a second use of w would keep all of it in memory. */
 void columns_update(struct buf *sql)
 {
     static const char where[] = " r.key_hash = w.key_hash AND r.tenant_id = w.tenant_id"
                                 " AND r.version = w.version_expected";
+    buf_str(sql, "WITH w AS (SELECT * FROM ");
     put_rows_sql(sql);
     buf_printf(sql,
-        ", old AS (SELECT r.kind, r.status FROM w JOIN records r ON%s), done AS ("
+        "), old AS (SELECT r.kind, r.status FROM w JOIN records r ON%s), done AS ("
         "UPDATE records r SET ",
         where);
     for (size_t i = COLUMNS_OF_KEY; i < COLUMNS; i++) {
@@ -231,9 +223,13 @@ void columns_update(struct buf *sql)
         " THEN coalesce(w.request_body, r.request_body) END,"
         " outcome_body = CASE WHEN w.outcome_retained"
         " THEN coalesce(w.outcome_body, r.outcome_body) END"
-        " FROM w WHERE%s RETURNING r.key_hash, r.kind, r.status)",
+        " FROM w WHERE%s RETURNING r.key_hash, r.kind, r.status)"
+        " SELECT expect_changed($1::bytea[], ARRAY(SELECT key_hash FROM done)),"
+        " set_config('once.updated', (SELECT string_agg(concat_ws(' ', kind, status, n), ',')"
+        " FROM (SELECT kind, status, sum(n) AS n FROM (SELECT kind, status, 1 AS n FROM done"
+        " UNION ALL SELECT kind, status, -1 FROM old) AS each GROUP BY kind, status) AS moved),"
+        " true)",
         where);
-    put_end_sql(sql, " UNION ALL SELECT kind, status, -1 FROM old");
 }
 
 /* ---- writing ----------------------------------------------------------------------------- */

@@ -20,10 +20,10 @@ struct pg_row {
 
 /* "r.key_hash, r.tenant_id, …": what columns_take reads. */
 void columns_select(struct buf *sql, const char *table);
-/* The statements that insert new rows and that update rows; $1 is the chain. */
+/* The statements that insert new rows and that update rows. */
 void columns_insert(struct buf *sql);
 void columns_update(struct buf *sql);
-/* Their arguments after the chain: one array for each column. */
+/* Their arguments: one array for each column. */
 void columns_put(struct pg_args *args, const struct pg_row *rows, size_t count);
 
 /* How many columns a selected record has. */

@@ -2,21 +2,23 @@
  * One round trip for all changes of a batch, its entries, the marker and COMMIT.
  *
  * Changes of one key are first folded into one row, with the version that the first change expects
- * and the record that the last one leaves. One pipeline then sends the marker, new rows, changed
- * rows, touches and entries, and COMMIT after a sync, so that it ends the transaction in any case:
- * the server treats COMMIT in a failed transaction as ROLLBACK and reports that.
+ * and the record that the last one leaves. One pipeline then sends new rows, changed rows, touches,
+ * entries, and last the counts and the marker, which wait on the server for the commit before.
+ * COMMIT comes after a sync, so that it ends the transaction in any case: the server treats COMMIT
+ * in a failed transaction as ROLLBACK and reports that. The commit is accepted when all before the
+ * sync was answered; pending.c waits for COMMIT.
  *
  * Crash points. Before COMMIT arrives: nothing happened, the server rolls back. After it: the
- * marker is there with everything else. The answer is lost: settle_plan.
+ * marker is there with everything else. The answer is lost: pg_look_up.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "core/kind.h"
 #include "store/postgres/impl.h"
 
 /* A change, to be sorted by its key. */
@@ -37,6 +39,7 @@ struct plan {
     struct pg_row *touches; /* record.duplicates: how many more */
     size_t touch_count;
     size_t entry_count;
+    bool sources;           /* it changes the record of a source */
     struct store_head head; /* of the chain afterwards */
 };
 
@@ -108,6 +111,7 @@ static enum status fold_key(struct plan *plan, size_t from, size_t until, struct
         plan->touches[plan->touch_count++] = row;
         return OK;
     }
+    plan->sources = plan->sources || row.record.kind == RECORD_SOURCE;
     uint64_t duplicates = row.record.duplicates + touches;
     row.record.duplicates = duplicates < UINT32_MAX ? (uint32_t)duplicates : UINT32_MAX;
     size_t at = row.version_expected == 0 ? plan->inserts++ : plan->capacity - ++plan->updates;
@@ -194,19 +198,62 @@ static void plan_release(struct pg_store *self, struct plan *plan)
 
 /* ---- sending ----------------------------------------------------------------------------- */
 
+/* The place of our entries comes first: keep_partitions locks the two tables in this order. */
+static void send_place(struct pg_store *self, const struct plan *plan)
+{
+    struct pg_args *args = &self->link.args;
+    if (plan->head.seq > self->head.seq) {
+        args_slice(args, slice_of(self->identity.chain_id, 16));
+        args_int8(args, (int64_t)self->head.seq + 1);
+        args_int8(args, (int64_t)plan->head.seq);
+        args_time(args, self->now.time_ms);
+        link_send(&self->link, PG_PLACED);
+    }
+}
+
+/* How many new rows there are, by kind and status. */
+static void put_tally(struct pg_args *args, const struct plan *plan)
+{
+    struct store_tally tally = {.counts = {{0}}};
+    for (size_t i = 0; i < plan->inserts; i++) {
+        store_tally_add(&tally, plan->rows[i].record.kind, plan->rows[i].record.status, true);
+    }
+    static const enum pg_type types[] = {PG_TEXT, PG_TEXT, PG_INT8};
+    for (int column = 0; column < 3; column++) {
+        args_array(args, types[column]);
+        for (int kind = 0; kind < STORE_KINDS; kind++) {
+            for (int status = 0; status < STORE_STATUSES; status++) {
+                uint64_t count = tally.counts[kind][status];
+                if (count > 0 && column == 2) {
+                    args_int8(args, (int64_t)count);
+                } else if (count > 0) {
+                    args_str(args, column == 0 ? kind_name((enum record_kind)kind)
+                                               : record_status_name((enum record_status)status));
+                }
+            }
+        }
+        args_array_end(args);
+    }
+}
+
 static void send_mark(struct pg_store *self, const struct plan *plan)
 {
     struct pg_args *args = &self->link.args;
+    (void)pthread_mutex_lock(&self->mutex);
+    uint64_t epoch = self->epoch;
+    uint64_t commits = self->commits + self->pending.is_open; /* of the one before, if it happens */
+    self->sending = true;
+    (void)pthread_mutex_unlock(&self->mutex);
     args_slice(args, slice_of(self->identity.chain_id, 16));
-    args_int8(args, (int64_t)self->epoch);
-    args_int8(args, (int64_t)self->commits);
+    args_int8(args, (int64_t)epoch);
+    args_int8(args, (int64_t)commits);
     args_int8(args, (int64_t)plan->head.seq);
     args_slice(args, slice_of(plan->head.hash.bytes, DIGEST_BYTES));
     args_time(args, self->now.time_ms);
     args_int8(args, self->now.boot_ms);
     args_int8(args, (int64_t)self->now.boot_id);
     args_int8(args, self->now.jump_ms);
-    args_int8(args, (int64_t)self->head.seq + 1);
+    put_tally(args, plan);
     link_send(&self->link, PG_MARK);
 }
 
@@ -214,7 +261,6 @@ static void send_rows(
     struct pg_store *self, const char *statement, const struct pg_row *rows, size_t count)
 {
     if (count > 0) {
-        args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
         columns_put(&self->link.args, rows, count);
         link_send(&self->link, statement);
     }
@@ -352,9 +398,10 @@ static void send_entries(struct pg_store *self, const struct plan *plan)
 static void send_plan(struct pg_store *self, const struct plan *plan)
 {
     ASSERT(plan->inserts + plan->updates <= plan->capacity);
-    send_mark(self, plan);
+    send_place(self, plan);
     send_rows(self, PG_INSERT, plan->rows, plan->inserts);
     send_rows(self, PG_UPDATE, plan->rows + plan->capacity - plan->updates, plan->updates);
+    pg_intake_drop(self, plan->rows + plan->capacity - plan->updates, plan->updates);
     send_touches(self, plan);
     send_entries(self, plan);
     if (plan->commit->inherits) {
@@ -368,6 +415,7 @@ static void send_plan(struct pg_store *self, const struct plan *plan)
         args_int8(&self->link.args, (int64_t)plan->commit->fence_floor);
         link_send(&self->link, PG_RAISE);
     }
+    send_mark(self, plan);
     link_sync(&self->link);
     link_text(&self->link, "COMMIT");
     link_sync(&self->link);
@@ -389,7 +437,58 @@ static void mark_stale(const struct plan *plan, const PGresult *result)
     }
 }
 
-/* Reads up to the first sync: whether every change succeeded. */
+/* PostgreSQL names one row that is there already; the commit says which of them are. If that cannot
+ * be found out, all of them are decided again. */
+static void find_stale(struct pg_store *self, const struct plan *plan)
+{
+    bool *stale = plan->commit->ret_stale;
+    PGresult *result = NULL;
+    bool known = stale == NULL;
+    for (size_t i = 0; i < plan->commit->count && !known; i++) {
+        known = stale[i]; /* by expect_changed */
+    }
+    if (known || plan->inserts == 0) {
+        return;
+    }
+    if (self->phase == PG_IDLE) {
+        args_array(&self->link.args, PG_BYTEA);
+        for (size_t i = 0; i < plan->inserts; i++) {
+            args_slice(
+                &self->link.args, slice_of(plan->rows[i].record.key.hash.bytes, DIGEST_BYTES));
+        }
+        args_array_end(&self->link.args);
+        link_send(&self->link, PG_THERE);
+        link_sync(&self->link);
+        if (pg_rows(self, 1, &result, NULL) != OK || link_finish(&self->link, NULL) != OK) {
+            pg_recover(self);
+        }
+    }
+    bool all = result == NULL || PQntuples(result) == 0;
+    for (size_t i = 0; i < plan->order_count; i++) {
+        const struct folded *folded = &plan->order[i];
+        bool there = all && plan->commit->changes[folded->at].version_expected == 0;
+        for (int row = 0; row < (result == NULL ? 0 : PQntuples(result)) && !there; row++) {
+            struct digest hash;
+            there = pg_value_digest(pg_value_of(result, row, 0), &hash) &&
+                    digest_equal(&hash, folded->hash);
+        }
+        stale[folded->at] = there;
+    }
+    PQclear(result);
+}
+
+/* The marker could not be set: an earlier commit did not happen, or somebody asked for the fate of
+ * this one. The next connection finds out whether the server is an older copy. */
+static enum status chain_went_on(struct pg_store *self, struct err *err)
+{
+    (void)pthread_mutex_lock(&self->mutex);
+    self->doomed = true;
+    (void)pthread_mutex_unlock(&self->mutex);
+    return err_set(err, E_UNAVAILABLE,
+        "an earlier commit of this process did not happen, so this one did not either");
+}
+
+/* Reads up to the sync: whether every change succeeded. */
 static enum status receive_changes(struct pg_store *self, const struct plan *plan, struct err *err)
 {
     enum status first = OK;
@@ -400,6 +499,12 @@ static enum status receive_changes(struct pg_store *self, const struct plan *pla
         if (status == E_STALE && result != NULL) {
             mark_stale(plan, result);
         }
+        if (first == OK && link_failed_as(result, "23505")) {
+            status = err_set(err, E_STALE, "a record was made since it was read");
+        }
+        if (first == OK && link_failed_as(result, "ONC02")) {
+            status = chain_went_on(self, err);
+        }
         PQclear(result);
         first = first == OK ? status : first;
         if (at_sync || !link_alive(&self->link)) {
@@ -408,97 +513,85 @@ static enum status receive_changes(struct pg_store *self, const struct plan *pla
     }
 }
 
-/* Whether COMMIT committed: for a failed transaction the server answers ROLLBACK. */
-static enum status receive_commit(struct pg_store *self, bool *ret_committed, struct err *err)
+/* The connection broke: the server may have received all of it. */
+static enum status commit_lost(struct pg_store *self, const struct plan *plan, struct err *err)
 {
-    PGresult *result = NULL;
-    enum status status = link_next(&self->link, &result, err);
-    *ret_committed = status == OK && result != NULL && strcmp(PQcmdStatus(result), "COMMIT") == 0;
-    PQclear(result);
-    return status == OK ? link_finish(&self->link, err) : status;
-}
-
-static void pause_ms(int64_t ms)
-{
-    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void)nanosleep(&pause, NULL);
-}
-
-/* The connection broke after COMMIT may have been sent. Asks the server until it answers or the
- * time is up: then E_UNKNOWN, and the next connection settles it. */
-static enum status look_up_fate(struct pg_store *self, bool *ret_committed, struct err *err)
-{
-    int64_t until_ns = (int64_t)clock_nanos() + INT64_C(1000000) * LIMIT_STORE_FATE_MS;
-    int64_t pause = 50;
-    ASSERT(self->phase == PG_CLOSED && self->unsettled.is_open);
-    for (;;) {
-        struct err cause = {0};
-        enum status status = pg_reconnect(self, &cause);
-        if (status == OK) {
-            *ret_committed = self->unsettled.happened;
-            return OK;
-        }
-        if (status != E_UNAVAILABLE) {
-            return err_set(err, status, "%s", cause.text);
-        }
-        if ((int64_t)clock_nanos() >= until_ns) {
-            return err_set(
-                err, E_UNKNOWN, "what became of a commit is not known yet: %s", cause.text);
-        }
-        pause_ms(pause);
-        pause = clock_doubled_ms(pause, LIMIT_STORE_BACKOFF_MS_MAX);
+    enum status before = pg_pending_before(self, err);
+    if (before == E_UNAVAILABLE) {
+        return before; /* S15 */
     }
-}
-
-void pg_committed(struct pg_store *self, const struct store_head *head, uint64_t fence_floor)
-{
-    ASSERT(head->seq >= self->head.seq);
-    ASSERT(head->moment.time_ms >= self->head.moment.time_ms); /* S8 */
     (void)pthread_mutex_lock(&self->mutex);
-    self->head = *head;
+    self->sending = false;
     (void)pthread_mutex_unlock(&self->mutex);
-    self->commits++;
-    self->mark_ms = head->moment.time_ms > self->mark_ms ? head->moment.time_ms : self->mark_ms;
-    self->fence = fence_floor > self->fence ? fence_floor : self->fence;
+    pg_unsettled_add(self, &plan->head);
+    enum status status = before == OK ? pg_look_up(self, err) : before;
+    if (status == OK) {
+        self->head = plan->head;
+    }
+    return status;
 }
 
-/* Settles a commit whose connection broke. */
-static enum status settle_plan(struct pg_store *self, const struct plan *plan, struct err *err)
+/* Every change was accepted: the rest is waited for, here or by settle. */
+static enum status commit_accepted(struct pg_store *self, const struct plan *plan, struct err *err)
 {
-    bool is_committed = false;
-    self->unsettled = (struct pg_unsettled){
-        .is_open = true, .head = plan->head, .fence_floor = plan->commit->fence_floor};
-    enum status status = look_up_fate(self, &is_committed, err);
-    if (status == OK && !is_committed) {
-        status = err_set(err, E_UNAVAILABLE,
-            "the connection to PostgreSQL broke before the commit: nothing happened");
+    link_flush(&self->link); /* COMMIT: the next commit waits for it on the server */
+    enum status before = pg_pending_before(self, err);
+    if (before == E_UNKNOWN) { /* this one may have happened after it */
+        link_close(&self->link);
+        phase_set(self, PG_CLOSED);
+        pg_unsettled_add(self, &plan->head);
+        return before;
+    }
+    if (before != OK) {
+        pg_recover(self);
+        return before;
+    }
+    uint64_t floor = plan->commit->fence_floor;
+    self->fence = floor > self->fence ? floor : self->fence;
+    uint64_t number = pg_pending_begin(self, &plan->head, plan->sources);
+    if (plan->commit->ret_number != NULL && self->phase == PG_IDLE && !plan->commit->inherits) {
+        *plan->commit->ret_number = number;
+        return OK;
+    }
+    enum status status = pg_settle(&self->store, number, err);
+    pg_catch_up(self);
+    if (self->phase == PG_CLOSED) {
+        pg_spare_take(self);
+    }
+    if (status == OK && plan->commit->ret_number != NULL) {
+        *plan->commit->ret_number = 0;
     }
     return status;
 }
 
 static enum status commit_plan(struct pg_store *self, const struct plan *plan, struct err *err)
 {
-    bool is_committed = false;
     send_plan(self, plan);
     enum status status = receive_changes(self, plan, err);
-    bool failed = status != OK && link_alive(&self->link);
-    if (link_alive(&self->link)) {
-        enum status end = receive_commit(self, &is_committed, failed ? NULL : err);
-        status = failed ? status : end;
+    if (status == OK && link_alive(&self->link)) {
+        return commit_accepted(self, plan, err);
     }
-    if (link_alive(&self->link)) {
-        phase_set(self, PG_IDLE);
-        ASSERT(!failed || !is_committed); /* S1 */
-        if (status == OK && !is_committed) {
-            status = err_set(err, E_UNAVAILABLE, "PostgreSQL rolled the commit back");
-        }
-        if (status == OK) {
-            pg_committed(self, &plan->head, plan->commit->fence_floor);
-        }
+    bool refused = link_alive(&self->link);
+    pg_recover(self);
+    if (refused && status == E_STALE) {
+        find_stale(self, plan);
+    }
+    if (refused) {
+        (void)pthread_mutex_lock(&self->mutex);
+        self->sending = false;
+        (void)pthread_mutex_unlock(&self->mutex);
         return status;
     }
-    pg_recover(self);
-    return failed ? status : settle_plan(self, plan, err);
+    return commit_lost(self, plan, err);
+}
+
+/* Whether a commit before this batch did not happen (S15). */
+static bool is_doomed(struct pg_store *self)
+{
+    (void)pthread_mutex_lock(&self->mutex);
+    bool doomed = self->doomed;
+    (void)pthread_mutex_unlock(&self->mutex);
+    return doomed;
 }
 
 enum status pg_commit(struct store *store, const struct commit *commit, struct err *err)
@@ -509,6 +602,11 @@ enum status pg_commit(struct store *store, const struct commit *commit, struct e
     if (pg_boot_ms(self) - self->now.boot_ms > LIMIT_PREPARED_MS_MAX) {
         pg_recover(self); /* S10: the server ends the session about now */
         return err_set(err, E_UNAVAILABLE, "the commit came too long after its prepare");
+    }
+    if (is_doomed(self)) {
+        pg_recover(self);
+        return err_set(
+            err, E_UNAVAILABLE, "an earlier commit of this process did not happen: prepare again");
     }
     enum status status = plan_init(self, commit, &plan, err);
     if (status == OK) {

@@ -1,35 +1,39 @@
 /*
  * impl: what the files of the PostgreSQL store share.
  *
- * The life of a handle's connection, as its store sees it (pg_store.phase; phase_set moves it):
+ * A handle that writes has two connections: one is used, the other is the spare one or has a commit
+ * under way (pending.c). The life of the one that is used, as its store sees it (pg_store.phase;
+ * phase_set moves it):
  *
  *   CLOSED --connect--> IDLE --prepare--> PREPARED --commit | abort--> IDLE
  *     ^                   |                  |
  *     +----- it broke ----+------------------+
  *
- *   CLOSED    there is no connection; the next call makes one, unless it is too soon (backoff)
- *   IDLE      no transaction is open, and what became of every commit is known
+ *   CLOSED    there is no connection; the next call makes one, unless it is too soon (backoff), as
+ *             soon as no commit is under way
+ *   IDLE      no transaction is open on it
  *   PREPARED  a transaction holds the locks of a batch; the server ends it by itself after
  *             LIMIT_PREPARED_MS_MAX, and then the commit fails
  *
  * The marker: chains.commits counts the commits of this handle, and self->commits is how many it
  * knows of. To look up a commit whose answer was lost, a new connection adds 1 to chains.epoch,
- * which every commit names: the row shows whether the commit happened, and a commit that is still
- * on its way fails from then on. While the server cannot be asked, the commit is unsettled and
- * there is no connection: everything is refused. The first connection settles it.
+ * which every commit names: the row shows how many commits happened, and a commit that is still on
+ * its way fails from then on. While the server cannot be asked, the commit is unsettled, and the
+ * one sent after it too: everything is refused. The first connection settles them.
  */
 #ifndef ONCE_STORE_POSTGRES_IMPL_H
 #define ONCE_STORE_POSTGRES_IMPL_H
 
 #include <pthread.h>
 
+#include "base/limits.h"
 #include "store/clock.h"
 #include "store/postgres/columns.h"
 #include "store/postgres/link.h"
 #include "store/postgres/postgres.h"
 
 /* The version of the schema that this program reads and writes. */
-enum { PG_SCHEMA_VERSION = 2 };
+enum { PG_SCHEMA_VERSION = 3 };
 
 enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 
@@ -42,6 +46,7 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 #define PG_MARK    "mark"
 #define PG_INSERT  "insert"
 #define PG_UPDATE  "update"
+#define PG_THERE   "there"
 #define PG_TOUCH   "touch"
 #define PG_ENTRIES "entries"
 #define PG_RAISE   "raise"
@@ -61,6 +66,9 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 #define PG_END     "end"
 #define PG_CHAIN   "chain"
 #define PG_PLACED  "placed"
+#define PG_TYPES   "types"
+#define PG_TAKE    "take"
+#define PG_DROP    "drop"
 
 /* The chain of the evidence of once_begin, once_seal and once_release (schema_2.sql). */
 #define PG_FUNCTIONS_CHAIN "00000000-0000-0000-0000-000000000001"
@@ -75,12 +83,29 @@ struct pg_listener {
     void *context;
 };
 
-/* A commit whose answer was lost, and the state if it happened. */
-struct pg_unsettled {
-    bool is_open;           /* the server has not been asked yet */
-    bool happened;          /* the server's answer */
+/* A commit that was accepted and whose COMMIT is under way (pending.c). */
+struct pg_pending {
+    bool is_open;
+    bool is_read;           /* a thread waits for its answer, and alone uses the next two */
+    struct pg_link link;    /* its connection */
     struct store_head head; /* of the chain after it */
-    uint64_t fence_floor;
+    uint64_t number;        /* for settle */
+    bool sources;           /* it changes records of sources, which no lock protects */
+};
+
+/* What became of a commit. */
+struct pg_fate {
+    uint64_t number;
+    struct err err; /* OK: it happened */
+};
+
+enum { PG_UNSETTLED_MAX = 2 };  /* the commit under way, and the one sent after it */
+enum { PG_SPARE_COMMITS = 16 }; /* a handle with this many commits is worth a second connection */
+
+/* Commits whose answer was lost, and for which the server has not been asked yet. */
+struct pg_unsettled {
+    unsigned count;
+    struct store_head heads[PG_UNSETTLED_MAX]; /* of the chain after each */
 };
 
 enum { PG_CAUTIONS_MAX = 4 };
@@ -97,13 +122,25 @@ struct pg_store {
 
     struct store_identity identity;
     struct store_shared shared;
-    uint64_t epoch;        /* chains.epoch, as far as known here */
-    uint64_t commits;      /* commits of this handle so far */
-    uint64_t incarnation;  /* the incarnation it beats as; 0: it does not beat */
-    uint64_t fence;        /* the highest known to be given out */
-    pthread_mutex_t mutex; /* guards head, for readers on other threads */
-    struct store_head head;
+    uint64_t incarnation;   /* the incarnation it beats as; 0: it does not beat */
+    uint64_t fence;         /* the highest known to be given out */
+    struct store_head head; /* of the chain, if every accepted commit happens */
+    int64_t spare_at_ms;    /* on the boot clock: no attempt at a spare connection before this */
+
+    /* Guarded by the mutex, for settle and for readers on other threads. */
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;    /* a commit is no longer under way */
+    uint64_t epoch;            /* chains.epoch, as far as known here */
+    uint64_t commits;          /* commits of this handle that are known to have happened … */
+    struct store_head settled; /* … and the end of the chain after them */
+    struct pg_pending pending;
+    struct pg_link spare; /* a second connection; idle or closed */
     struct pg_unsettled unsettled;
+    struct pg_fate fates[LIMIT_SETTLED_MAX]; /* of the latest commits, by number */
+    uint64_t numbers;                        /* of commits given so far */
+    bool sending; /* a commit was sent after the one under way, which is not under way itself yet */
+    bool doomed;  /* a commit failed: what was prepared since cannot be committed */
+    bool renew;   /* a connection broke: the others are made anew as well */
     unsigned readers;
 
     bool unfinished; /* the schema is an unfinished copy, as far as the connection saw */
@@ -133,14 +170,27 @@ struct pg_store *pg_of(struct store *store);
 
 /* ---- store.c ---- */
 void phase_set(struct pg_store *self, enum pg_phase phase);
-/* Becomes IDLE, on a new connection if necessary. E_UNAVAILABLE. E_CORRUPT: the chain has changed
- * since we last wrote it. */
+/* Becomes IDLE, on a new connection if necessary, with no commit under way. E_UNAVAILABLE.
+ * E_CORRUPT: the chain has changed since we last wrote it. */
 enum status pg_ready(struct pg_store *self, struct err *err) MUST_CHECK;
+/* The same, for a prepare: a commit may be under way. */
+enum status pg_ready_beside(struct pg_store *self, struct err *err) MUST_CHECK;
 /* After a failed exchange: becomes IDLE if the connection is alive, with no transaction open;
  * otherwise CLOSED. */
 void pg_recover(struct pg_store *self);
-/* Connects now, checks our chain, and settles an unsettled commit. Fails as pg_ready does. */
-enum status pg_reconnect(struct pg_store *self, struct err *err) MUST_CHECK;
+/* Connects and prepares all statements, for a store or an asker. */
+enum status pg_open_link(struct pg_store *self, struct err *err) MUST_CHECK;
+/* A store of no use but to ask the server something on a connection of its own, from any thread:
+ * link_close(&asker.link) ends it. */
+struct pg_store pg_asker(const struct pg_store *self);
+/* Our chain must be where we left it, or further by unsettled commits, which are settled by this. A
+ * server that lost commits is an older copy (P11). On failure nothing has changed here. The asker
+ * is connected. *ret_all: all of them happened. */
+enum status pg_check_chain(
+    struct pg_store *self, struct pg_store *asker, bool *ret_all, struct err *err) MUST_CHECK;
+/* How many commits of ours the server has. */
+enum status pg_read_commits(
+    struct pg_store *self, int64_t *ret_commits, struct err *err) MUST_CHECK;
 int64_t pg_boot_ms(const struct pg_store *self);
 
 /* ---- settings.c ---- */
@@ -166,8 +216,32 @@ enum status pg_prepare(struct store *store, struct store_batch *batch, struct er
 enum status pg_read(struct store *store, struct store_batch *batch, struct err *err);
 void pg_abort(struct store *store);
 enum status pg_commit(struct store *store, const struct commit *commit, struct err *err);
-/* Updates the state after a commit has happened. */
-void pg_committed(struct pg_store *self, const struct store_head *head, uint64_t fence_floor);
+
+/* ---- pending.c ---- */
+enum status pg_settle(struct store *store, uint64_t number, struct err *err);
+/* From PREPARED: the commit that was sent is under way from now on, on the connection that it was
+ * sent on, and the store takes the spare one: IDLE, or CLOSED if there is none. Returns its
+ * number. */
+uint64_t pg_pending_begin(struct pg_store *self, const struct store_head *head, bool sources);
+/* Waits until no commit is under way. */
+void pg_pending_wait(struct pg_store *self);
+/* The same, and whether a commit that was sent after it can still happen. E_UNAVAILABLE: it cannot.
+ * E_UNKNOWN: nobody knows yet. */
+enum status pg_pending_before(struct pg_store *self, struct err *err) MUST_CHECK;
+/* The connection of a commit broke after it was sent. */
+void pg_unsettled_add(struct pg_store *self, const struct store_head *head);
+/* Asks the server what became of the last unsettled commit, until it answers or the time is up:
+ * then E_UNKNOWN, and the next connection settles it. E_UNAVAILABLE: it did not happen. */
+enum status pg_look_up(struct pg_store *self, struct err *err) MUST_CHECK;
+/* A commit is known to have happened. With the mutex. */
+void pg_settled(struct pg_store *self, const struct store_head *head);
+/* Takes over what other threads learned about commits. Not while PREPARED. */
+void pg_catch_up(struct pg_store *self);
+/* Connects the spare connection, if it is worth it. */
+void pg_spare_open(struct pg_store *self);
+/* CLOSED: becomes IDLE on the spare connection, if there is one. */
+void pg_spare_take(struct pg_store *self);
+void pg_spare_close(struct pg_store *self);
 
 /* ---- listen.c ---- */
 void pg_listen(struct store *store, store_notice notice, void *context);
@@ -205,6 +279,11 @@ void pg_inherit_check(struct pg_store *self);
 /* E_UNAVAILABLE: the schema is an unfinished copy. */
 enum status pg_refuse_unfinished(struct pg_store *self, struct err *err) MUST_CHECK;
 extern const struct store_inheriting pg_inheriting;
+
+/* ---- intake.c ---- */
+extern const struct store_intake pg_intake;
+/* Adds to the pipeline that the clear text of effects among these rows is gone with the commit. */
+void pg_intake_drop(struct pg_store *self, const struct pg_row *rows, size_t count);
 
 /* ---- maintain.c ---- */
 extern const struct store_housekeeping pg_housekeeping;

@@ -328,6 +328,17 @@ static enum status wait_turn(struct pg_link *link, bool unsent, struct err *err)
     return OK;
 }
 
+void link_flush(struct pg_link *link)
+{
+    while (link_alive(link) && PQflush(link->conn) > 0) {
+        struct pollfd ready = {.fd = PQsocket(link->conn), .events = POLLIN | POLLOUT};
+        int64_t left_ms = (link->deadline_ns - (int64_t)clock_nanos()) / 1000000;
+        if (left_ms <= 0 || poll(&ready, 1, (int)left_ms) <= 0 || PQconsumeInput(link->conn) == 0) {
+            return;
+        }
+    }
+}
+
 /* Takes libpq's next result, if there is one; NULL between two statements. */
 static enum status take_result(struct pg_link *link, PGresult **ret_result, struct err *err)
 {

@@ -68,6 +68,8 @@ enum status link_next(struct pg_link *link, PGresult **ret_result, struct err *e
  * dropped. */
 enum status link_finish(struct pg_link *link, struct err *err) MUST_CHECK;
 
+/* Sends what is left to send of the pipeline; bounded. A failure is reported by link_next. */
+void link_flush(struct pg_link *link);
 /* Drops all outstanding results, up to the last sync. */
 void link_drain(struct pg_link *link);
 

@@ -26,6 +26,7 @@ static const struct {
     {1, pg_schema_1, &pg_schema_1_bytes},
     {2, pg_schema_2_canonical, &pg_schema_2_canonical_bytes},
     {2, pg_schema_2, &pg_schema_2_bytes},
+    {3, pg_schema_3, &pg_schema_3_bytes},
 };
 
 /* What a role needs to run Once: no right to create, drop or alter anything, nor to change or
@@ -39,21 +40,25 @@ static const char *const app_grants[] = {
     "GRANT UPDATE (committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store TO %2$s",
     "GRANT SELECT, UPDATE ON SEQUENCE %1$s.fences TO %2$s",
     "GRANT EXECUTE ON FUNCTION %1$s.keep_partitions, %1$s.chain_decisions TO %2$s",
-    "GRANT SELECT ON %1$s.unchained, %1$s.roles TO %2$s",
+    "GRANT SELECT ON %1$s.unchained, %1$s.roles, %1$s.intake, %1$s.effect_types TO %2$s",
+    ("GRANT EXECUTE ON FUNCTION %1$s.register_effect_types, %1$s.take_intake, %1$s.drop_intake"
+     " TO %2$s"),
 };
 
-/* What a role needs to fence in its own transactions: three functions, and no table. */
+/* What a role needs to fence in its own transactions: four functions, and no table. */
 static const char *const functions_grants[] = {
     "GRANT USAGE ON SCHEMA %1$s TO %2$s",
-    "GRANT EXECUTE ON FUNCTION %1$s.once_begin, %1$s.once_seal, %1$s.once_release TO %2$s",
+    ("GRANT EXECUTE ON FUNCTION %1$s.once_begin, %1$s.once_seal, %1$s.once_release,"
+     " %1$s.once_effect TO %2$s"),
 };
 
-/* What a role needs to read: everything but the fingerprint key. */
+/* What a role needs to read: everything but the fingerprint key and payloads in clear. */
 static const char *const reader_grants[] = {
     "GRANT USAGE ON SCHEMA %1$s TO %2$s",
     ("GRANT SELECT ON %1$s.records, %1$s.tallies, %1$s.entries, %1$s.commits, %1$s.chains,"
      " %1$s.migrations, %1$s.removals, %1$s.operations, %1$s.unknown_operations, %1$s.evidence,"
-     " %1$s.processes, %1$s.counts, %1$s.unchained, %1$s.roles TO %2$s"),
+     " %1$s.processes, %1$s.counts, %1$s.unchained, %1$s.roles, %1$s.intake, %1$s.effect_types"
+     " TO %2$s"),
     ("GRANT SELECT (store_id, created_at, committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store"
      " TO %2$s"),
     "GRANT SELECT ON SEQUENCE %1$s.fences TO %2$s",

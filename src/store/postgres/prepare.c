@@ -442,13 +442,13 @@ static enum status exchange(
 static enum status ask(
     struct pg_store *self, struct store_batch *batch, bool locks, struct err *err)
 {
-    enum status status = pg_ready(self, err);
+    enum status status = locks ? pg_ready_beside(self, err) : pg_ready(self, err);
     if (status == OK) {
         status = exchange(self, batch, locks, err);
     }
     if (status == E_UNAVAILABLE && self->phase == PG_CLOSED &&
         self->retry_at_ms <= pg_boot_ms(self)) {
-        status = pg_ready(self, err);
+        status = pg_ready(self, err); /* the other connection may be dead too */
         status = status == OK ? exchange(self, batch, locks, err) : status;
     }
     return status;
@@ -463,6 +463,7 @@ enum status pg_prepare(struct store *store, struct store_batch *batch, struct er
 {
     struct pg_store *self = pg_of(store);
     ASSERT(!self->read_only && self->parent == NULL);
+    pg_spare_open(self);
     return ask(self, batch, true, err);
 }
 

@@ -12,5 +12,7 @@ extern const char pg_schema_2_canonical[];
 extern const size_t pg_schema_2_canonical_bytes;
 extern const char pg_schema_2[];
 extern const size_t pg_schema_2_bytes;
+extern const char pg_schema_3[];
+extern const size_t pg_schema_3_bytes;
 
 #endif

@@ -36,17 +36,26 @@ static const struct {
         " WHERE kind = ANY ($1::text[]::record_kind[]) GROUP BY kind, status"
         " HAVING sum(live) <> 0 UNION ALL SELECT 'operation', 'unknown', 0, min(updated_at)"
         " FROM records WHERE status = 'unknown' AND kind = ANY ($1::text[]::record_kind[])"},
+    /* The last of a commit: it waits for the row of our chain until the commit before has ended. So
+     * the row is compared after the update: a condition on what the snapshot shows would not wait.
+     * The counts of new rows are arguments, those of changed ones come from PG_UPDATE. */
     {PG_MARK,
         "WITH marked AS (UPDATE chains SET commits = commits + 1, seq = $4, hash = $5,"
         " committed_at = greatest(committed_at, $6), boot_ms = $7, boot_id = $8, jump_ms = $9,"
         " heartbeat_at = greatest(heartbeat_at, $6)"
-        " WHERE chain_id = $1 AND epoch = $2 AND commits = $3 AND ended_at IS NULL"
-        " RETURNING seq), placed AS (INSERT INTO commits (chain_id, seq_first, seq_last,"
-        " committed_at) SELECT $1::uuid, $10::bigint, $4::bigint, $6::timestamptz"
-        " WHERE $10::bigint <= $4::bigint)"
-        " SELECT expect_marked((SELECT count(*) FROM marked))"},
+        " WHERE chain_id = $1 AND ended_at IS NULL RETURNING epoch, commits),"
+        " moved AS (SELECT kind, status, n FROM unnest($10::text[], $11::text[], $12::bigint[])"
+        " AS m (kind, status, n) UNION ALL SELECT split_part(m, ' ', 1), split_part(m, ' ', 2),"
+        " split_part(m, ' ', 3)::bigint FROM string_to_table(nullif(current_setting('once.updated',"
+        " true), ''), ',') AS m), tally AS (INSERT INTO tallies AS t SELECT $1::uuid,"
+        " kind::record_kind, status::record_status, sum(n) FROM moved GROUP BY kind, status"
+        " HAVING sum(n) <> 0 ON CONFLICT (chain_id, kind, status)"
+        " DO UPDATE SET live = t.live + excluded.live)"
+        " SELECT expect_marked((SELECT count(*) FROM marked WHERE epoch = $2"
+        " AND commits - 1 = $3))"},
     {PG_INSERT, "{insert}"},
     {PG_UPDATE, "{update}"},
+    {PG_THERE, "SELECT key_hash FROM records WHERE key_hash = ANY ($1::bytea[])"},
     {PG_TOUCH,
         "WITH w AS (SELECT * FROM unnest($1::bytea[], $2::text[], $3::bigint[], $4::bigint[])"
         " AS w (key_hash, tenant_id, version, more)), done AS (UPDATE records r"
@@ -145,6 +154,10 @@ static const struct {
                 " SELECT $1::uuid, $2::bigint, $3::bigint, $4::timestamptz"},
     /* Evidence of the functions for applications. */
     {PG_CHAIN, "SELECT chain_decisions($1)"},
+    /* Effects of once_effect, until their payloads are sealed. */
+    {PG_TYPES, "SELECT register_effect_types($1::text::jsonb)"},
+    {PG_TAKE, "SELECT tenant_id, operation_id, envelope FROM take_intake($1::text[], $2::integer)"},
+    {PG_DROP, "SELECT drop_intake($1::bytea[])"},
 };
 
 /* Inserts the generated parts. */

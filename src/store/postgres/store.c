@@ -28,7 +28,6 @@ static void phase_check(const struct pg_store *self)
 {
     bool connected = self->link.conn != NULL;
     ASSERT(connected == (self->phase != PG_CLOSED));
-    ASSERT(!connected || !self->unsettled.is_open); /* P11 */
 }
 
 void phase_set(struct pg_store *self, enum pg_phase phase)
@@ -57,6 +56,7 @@ void pg_recover(struct pg_store *self)
     if (!link_alive(link)) {
         link_close(link);
         phase_set(self, PG_CLOSED);
+        pg_spare_close(self); /* it may lead to a server that is no longer the one */
     } else {
         phase_set(self, PG_IDLE);
     }
@@ -89,7 +89,8 @@ static enum status check_version(struct pg_store *self, struct err *err)
     if (missing) {
         (void)err_set(err, E_UNAVAILABLE, "the database has no store in the schema '%s'",
             self->target.schema);
-        err_hint(err, "run once migrate --store with the same URL");
+        err_hint(err, "run once migrate --store with the same URL; a role without rights to the "
+                      "schema does not see it");
         return E_UNAVAILABLE;
     }
     if (status != OK) {
@@ -107,8 +108,8 @@ static enum status check_version(struct pg_store *self, struct err *err)
     return OK;
 }
 
-/* Connects and prepares all statements. The chain is not checked: the link is not in use yet. */
-static enum status open_link(struct pg_store *self, struct err *err)
+/* The chain is not checked: the link is not in use yet. */
+enum status pg_open_link(struct pg_store *self, struct err *err)
 {
     ASSERT(self->phase == PG_CLOSED);
     ASSERT(self->link.conn == NULL);
@@ -134,11 +135,21 @@ static enum status open_link(struct pg_store *self, struct err *err)
 
 static enum status pg_connect(struct pg_store *self, struct err *err)
 {
-    enum status status = open_link(self, err);
+    enum status status = pg_open_link(self, err);
     if (status == OK) {
         phase_set(self, PG_IDLE);
     }
     return status;
+}
+
+struct pg_store pg_asker(const struct pg_store *self)
+{
+    return (struct pg_store){.mem = self->mem,
+        .target = self->target,
+        .link = {.mem = self->mem},
+        .identity = self->identity,
+        .system = self->system,
+        .given = self->given};
 }
 
 /* Reads how many commits of ours the server has. A commit still on its way fails from now on. */
@@ -160,44 +171,75 @@ static enum status read_marker(
     return status == OK && end != OK ? err_set(err, end, "the connection broke again") : status;
 }
 
-/* Our chain must be where we left it, or one commit further if one is unsettled: a server that lost
- * commits is an older copy (P11). On failure nothing has changed here. */
-static enum status check_chain(struct pg_store *self, struct err *err)
+enum status pg_read_commits(struct pg_store *self, int64_t *ret_commits, struct err *err)
+{
+    PGresult *result = NULL;
+    link_prepare(&self->link, "", "SELECT commits FROM chains WHERE chain_id = $1");
+    args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
+    link_send(&self->link, "");
+    link_sync(&self->link);
+    PGresult *prepared = NULL;
+    enum status status = link_next(&self->link, &prepared, err);
+    PQclear(prepared);
+    status = status == OK ? pg_rows(self, 1, &result, err) : status;
+    status = status == OK ? link_finish(&self->link, err) : status;
+    *ret_commits = -1;
+    if (status == OK && PQntuples(result) == 1) {
+        (void)pg_value_int(pg_value_of(result, 0, 0), ret_commits);
+    }
+    PQclear(result);
+    return status;
+}
+
+enum status pg_check_chain(
+    struct pg_store *self, struct pg_store *asker, bool *ret_all, struct err *err)
 {
     struct pg_unsettled *unsettled = &self->unsettled;
     int64_t commits = -1;
     int64_t epoch = -1;
-    enum status status = read_marker(self, &commits, &epoch, err);
+    enum status status = read_marker(asker, &commits, &epoch, err);
     if (status != OK) {
         return status;
     }
-    bool one_more = unsettled->is_open && commits == (int64_t)self->commits + 1;
-    if ((commits != (int64_t)self->commits && !one_more) || epoch < 0) {
+    (void)pthread_mutex_lock(&self->mutex);
+    int64_t more = commits - (int64_t)self->commits;
+    bool known = more >= 0 && more <= (int64_t)unsettled->count + self->sending && epoch >= 0;
+    *ret_all = more >= (int64_t)unsettled->count;
+    if (known) {
+        self->epoch = (uint64_t)epoch;
+        for (unsigned i = 0; i < unsettled->count && i < more; i++) {
+            pg_settled(self, &unsettled->heads[i]);
+        }
+        unsettled->count = 0;
+    }
+    (void)pthread_mutex_unlock(&self->mutex);
+    if (!known) {
         (void)err_set(err, E_CORRUPT,
             "the database does not have the last commits of this process: it is an older copy");
         err_hint(err, "see what became of the server; a restart accepts the loss");
         return E_CORRUPT;
     }
-    self->epoch = (uint64_t)epoch;
-    unsettled->is_open = false;
-    unsettled->happened = one_more;
-    if (one_more) {
-        pg_committed(self, &unsettled->head, unsettled->fence_floor);
-    }
     return OK;
 }
 
-enum status pg_reconnect(struct pg_store *self, struct err *err)
+/* Connects now, checks our chain, and settles unsettled commits. */
+static enum status connect_again(struct pg_store *self, struct err *err)
 {
     bool writes = !self->read_only && self->parent == NULL;
-    enum status status = open_link(self, err);
+    bool all = false;
+    enum status status = pg_open_link(self, err);
     if (status == OK && writes) {
-        status = check_chain(self, err);
+        status = pg_check_chain(self, self, &all, err);
     }
     if (status == OK) {
         phase_set(self, PG_IDLE);
     } else {
         link_close(&self->link);
+    }
+    if (status == OK && writes) {
+        (void)pthread_mutex_lock(&self->mutex);
+        self->head = self->settled;
+        (void)pthread_mutex_unlock(&self->mutex);
     }
     return status;
 }
@@ -210,7 +252,7 @@ static enum status reconnect(struct pg_store *self, struct err *err)
         return err_set(err, self->failure.status, "%s", self->failure.text);
     }
     err_clear(&self->failure);
-    enum status status = pg_reconnect(self, &self->failure);
+    enum status status = connect_again(self, &self->failure);
     if (status == OK) {
         self->backoff_ms = BACKOFF_FIRST_MS;
         return OK;
@@ -224,12 +266,34 @@ static enum status reconnect(struct pg_store *self, struct err *err)
 
 enum status pg_ready(struct pg_store *self, struct err *err)
 {
+    pg_pending_wait(self);
+    return pg_ready_beside(self, err);
+}
+
+enum status pg_ready_beside(struct pg_store *self, struct err *err)
+{
     phase_check(self);
     ASSERT(self->phase != PG_PREPARED); /* a commit or abort must come first */
+    (void)pthread_mutex_lock(&self->mutex);
+    bool waits = self->pending.is_open && self->pending.sources; /* nothing else orders these */
+    (void)pthread_mutex_unlock(&self->mutex);
+    if (waits) {
+        pg_pending_wait(self);
+    }
+    pg_catch_up(self);
     if (self->phase == PG_IDLE && !link_alive(&self->link)) {
         pg_recover(self);
     }
-    return self->phase == PG_IDLE ? OK : reconnect(self, err);
+    if (self->phase == PG_CLOSED) { /* looking at our chain would end a commit under way */
+        pg_pending_wait(self);
+        pg_catch_up(self);
+        pg_spare_take(self);
+    }
+    if (self->phase == PG_IDLE) {
+        return OK;
+    }
+    pg_spare_close(self);
+    return reconnect(self, err);
 }
 
 /* ---- the table --------------------------------------------------------------------------- */
@@ -238,16 +302,19 @@ static enum status pg_flush(struct store *store, struct err *err)
 {
     (void)store;
     (void)err;
-    return OK; /* COMMIT returned after it was on the disk */
+    return OK; /* a commit is known to have happened once it is on the disk */
 }
 
 static void pg_head(struct store *store, struct store_head *ret_head)
 {
     struct pg_store *self = pg_of(store);
-    struct pg_store *owner = self->parent == NULL ? self : self->parent;
-    (void)pthread_mutex_lock(&owner->mutex);
-    *ret_head = owner->head;
-    (void)pthread_mutex_unlock(&owner->mutex);
+    if (self->parent == NULL) {
+        *ret_head = self->head;
+        return;
+    }
+    (void)pthread_mutex_lock(&self->parent->mutex);
+    *ret_head = self->parent->settled; /* P2 */
+    (void)pthread_mutex_unlock(&self->parent->mutex);
 }
 
 static void pg_identity(
@@ -358,8 +425,11 @@ static enum status pg_chains(
 static void store_free(struct pg_store *self)
 {
     link_close(&self->link);
+    link_close(&self->spare);
+    link_close(&self->pending.link);
     pg_target_release(self->mem, &self->target);
     (void)pthread_mutex_destroy(&self->mutex);
+    (void)pthread_cond_destroy(&self->changed);
     mem_wipe(&self->identity, sizeof self->identity);
     mem_wipe(&self->shared, sizeof self->shared);
     mem_free(self->mem, self);
@@ -373,6 +443,10 @@ static enum status pg_close(struct store *store, struct err *err)
     pg_listen_end(self);
     if (self->phase == PG_PREPARED) {
         pg_recover(self);
+    }
+    pg_pending_wait(self);
+    if (self->phase == PG_CLOSED) {
+        pg_spare_take(self);
     }
     if (self->parent != NULL) {
         (void)pthread_mutex_lock(&self->parent->mutex);
@@ -397,6 +471,7 @@ static const struct store_ops pg_ops = {
     .commit = pg_commit,
     .abort = pg_abort,
     .flush = pg_flush,
+    .settle = pg_settle,
     .read = pg_read,
     .scan = pg_scan,
     .due = pg_due,
@@ -407,6 +482,7 @@ static const struct store_ops pg_ops = {
     .close = pg_close,
     .housekeeping = &pg_housekeeping,
     .inheriting = &pg_inheriting,
+    .intake = &pg_intake,
     .beat = pg_beat,
     .listen = pg_listen,
     .chains = pg_chains,
@@ -429,7 +505,8 @@ static const struct store_ops reader_ops = {
 uint64_t postgres_round_trips(struct store *store)
 {
     ASSERT(store->ops == &pg_ops);
-    return pg_of(store)->link.trips;
+    const struct pg_store *self = pg_of(store);
+    return self->link.trips + self->spare.trips + self->pending.link.trips;
 }
 
 /* ---- opening ----------------------------------------------------------------------------- */
@@ -473,7 +550,7 @@ static enum status read_common(struct pg_store *self, struct err *err)
     }
     last.boot_id = (uint64_t)boot_id;
     pg_time_heard(self, server_ms, last.time_ms);
-    self->head.moment = last;
+    self->head.moment = self->settled.moment = last;
     pg_time_init(self, &last);
     return link_finish(&self->link, err);
 }
@@ -538,6 +615,8 @@ static enum status store_new(const struct store_options *options, const struct p
         .mem = mem,
         .target = *target,
         .link = {.mem = mem},
+        .spare = {.mem = mem},
+        .pending = {.link = {.mem = mem}},
         .read_only = options->read_only,
         .given = options->clock,
         .backoff_ms = BACKOFF_FIRST_MS,
@@ -546,6 +625,7 @@ static enum status store_new(const struct store_options *options, const struct p
     clock_system(&self->system);
     self->keep_at_ms = pg_boot_ms(self) + KEEP_FIRST_MS;
     (void)pthread_mutex_init(&self->mutex, NULL);
+    (void)pthread_cond_init(&self->changed, NULL);
     *ret_self = self;
     return OK;
 }

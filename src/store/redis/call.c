@@ -14,11 +14,24 @@
 
 /* ---- arguments ------------------------------------------------------------------------------ */
 
-void call_begin(struct redis *self)
+void call_clear(struct redis *self)
 {
     ASSERT(self->request.max > 0);
     buf_clear(&self->request);
     self->request_count = 0;
+    err_clear(&self->begun);
+}
+
+void call_begin(struct redis *self)
+{
+    struct err err = {0};
+    enum status status = self->failed == OK ? fate_settle(self, &err) : OK;
+    ASSERT(status != OK || self->failed != OK || !self->fate.is_open); /* P11 */
+    call_clear(self);
+    if (status != OK) {
+        self->begun = err;
+        self->begun.status = status;
+    }
 }
 
 /* Appends one argument in the protocol's form: its length, then its bytes. */
@@ -65,8 +78,8 @@ void call_i64(struct redis *self, int64_t value)
 
 enum status call_fail(struct redis *self, enum status status)
 {
-    if (status == E_UNKNOWN || status == E_CORRUPT) {
-        self->failed = self->failed == OK ? status : self->failed;
+    if (status == E_CORRUPT) {
+        self->failed = E_CORRUPT;
         redis_link_close(&self->link);
     }
     return status;
@@ -79,39 +92,55 @@ enum status call_failed(const struct redis *self, struct err *err)
                : err_set(err, self->failed, "the store failed before; only a restart helps");
 }
 
-/* Errors that a server returns before it has done anything. */
+/* Whether the call that was begun can be made. */
+static enum status call_can(const struct redis *self, struct err *err)
+{
+    enum status status = call_failed(self, err);
+    if (status == OK && self->begun.status != OK) {
+        status = err_set(err, self->begun.status, "%s", self->begun.text);
+        err_hint(err, "%s", self->begun.hint);
+    }
+    return status;
+}
+
+/* Errors that a server returns before it has done anything: of the conditions that come and go, it
+ * reports none after the first write of a script. */
 static const struct {
     const char *code;
     enum status status;
     bool leaves; /* close the connection: a different server may work */
+    bool midway; /* except that a script may meet it after its first write */
 } refusals[] = {
-    {"OOM", E_LIMIT, false},
-    {"LOADING", E_UNAVAILABLE, false},
-    {"MISCONF", E_UNAVAILABLE, false},
-    {"NOREPLICAS", E_UNAVAILABLE, false},
-    {"BUSY", E_UNAVAILABLE, false},
-    {"NOAUTH", E_UNAVAILABLE, true},
-    {"NOPERM", E_UNAVAILABLE, false},
-    {"READONLY", E_UNAVAILABLE, true},
-    {"MASTERDOWN", E_UNAVAILABLE, true},
-    {"CLUSTERDOWN", E_UNAVAILABLE, false},
-    {"TRYAGAIN", E_UNAVAILABLE, false},
-    {"MOVED", E_UNAVAILABLE, true},
-    {"ASK", E_UNAVAILABLE, true},
-    {"ABSENT", E_UNAVAILABLE, false},
-    {"NOPLACE", E_INVALID, false},
-    {"EXISTS", E_INVALID, false},
-    {"COPYING", E_UNAVAILABLE, false},
-    {"LOST", E_CORRUPT, true},
+    {.code = "OOM", .status = E_LIMIT},
+    {.code = "LOADING", .status = E_UNAVAILABLE},
+    {.code = "MISCONF", .status = E_UNAVAILABLE},
+    {.code = "NOREPLICAS", .status = E_UNAVAILABLE},
+    {.code = "BUSY", .status = E_UNAVAILABLE},
+    {.code = "NOAUTH", .status = E_UNAVAILABLE, .leaves = true},
+    {.code = "NOPERM", .status = E_UNAVAILABLE, .midway = true},
+    {.code = "READONLY", .status = E_UNAVAILABLE, .leaves = true},
+    {.code = "MASTERDOWN", .status = E_UNAVAILABLE, .leaves = true},
+    {.code = "CLUSTERDOWN", .status = E_UNAVAILABLE},
+    {.code = "TRYAGAIN", .status = E_UNAVAILABLE},
+    {.code = "MOVED", .status = E_UNAVAILABLE, .leaves = true},
+    {.code = "ASK", .status = E_UNAVAILABLE, .leaves = true},
+    {.code = "ABSENT", .status = E_UNAVAILABLE},
+    {.code = "NOPLACE", .status = E_INVALID},
+    {.code = "EXISTS", .status = E_INVALID},
+    {.code = "COPYING", .status = E_UNAVAILABLE},
+    {.code = "TAKEN", .status = E_UNAVAILABLE},
+    {.code = "LOST", .status = E_CORRUPT, .leaves = true},
 };
 
 enum status call_refused(struct redis *self, const char *text, enum status other, struct err *err)
 {
     enum status status = other;
+    ASSERT(text != NULL);
     size_t len = strcspn(text, " ");
+    bool in_script = strstr(text, " script: ") != NULL; /* as the server says of a script's calls */
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         if (strlen(refusals[i].code) == len && strncmp(text, refusals[i].code, len) == 0) {
-            status = refusals[i].status;
+            status = in_script && refusals[i].midway ? other : refusals[i].status;
             if (refusals[i].leaves) {
                 redis_link_close(&self->link);
             }
@@ -119,6 +148,9 @@ enum status call_refused(struct redis *self, const char *text, enum status other
     }
     status = strstr(text, "CORRUPT ") != NULL ? E_CORRUPT : status;
     (void)err_set(err, status, "the Redis server says: %s", text);
+    if (strstr(text, "NOPERM ") != NULL || strstr(text, "The user executing the script") != NULL) {
+        err_hint(err, "ACL SETUSER: the account needs the commands that docs/redis.md lists");
+    }
     if (status == E_LIMIT) {
         err_hint(err, "raise the server's maxmemory; live records are never dropped");
     }
@@ -248,6 +280,7 @@ enum status call_words(struct redis *self, const char *const *words, size_t coun
     bool was_open = link_is_open(&self->link);
     ASSERT(count > 0);
     enum status status = call_failed(self, err);
+    status = status == OK ? fate_settle(self, err) : status;
     status = status == OK ? call_connect(self, err) : status;
     if (status != OK) {
         return status;
@@ -278,7 +311,7 @@ enum status call_run(
     bool sent = false;
     redisReply *reply = NULL;
     bool was_open = link_is_open(&self->link);
-    enum status status = call_failed(self, err);
+    enum status status = call_can(self, err);
     status = status == OK ? call_connect(self, err) : status;
     status = status == OK ? call_once(self, script, &reply, &sent, err) : status;
     if (status == E_UNAVAILABLE && was_open && sent) {

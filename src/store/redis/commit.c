@@ -1,19 +1,13 @@
 /*
- * Commits a batch, looks up whether a commit happened, and forgets expired records.
+ * Commits a batch, and forgets expired records.
  *
  *   prepared --sent--> answered: OK | STALE | LATE | refused
- *                  \--> answer lost --looked up by its number--> happened | void | nobody can tell
- *
- * A commit has the next number of its chain, and the script accepts it only if the number before it
- * was the last. Looking up a commit that did not happen uses up its number: if the old connection's
- * bytes still reach the server, they are refused.
+ *                  \--> answer lost, or too few replicas: fate.c
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -167,7 +161,7 @@ static enum status request_put(
     ASSERT(self->chain[0] != '\0');                             /* a reader cannot commit */
     ASSERT(self->now.time_ms >= self->head_now.moment.time_ms); /* S8 */
     head.moment = self->now;
-    call_begin(self);
+    call_clear(self);
     call_text(self, self->chain);
     call_u64(self, self->commits + 1);
     call_i64(self, self->now.time_ms);
@@ -176,6 +170,8 @@ static enum status request_put(
     call_i64(self, self->prepared_ms);
     call_u64(self, LIMIT_PREPARED_MS_MAX);
     call_u64(self, self->url.wait);
+    call_u64(self, self->reserve.counter);
+    call_u64(self, self->reserve.wanted);
     if (commit->inherits) {
         call_text(self, "c");
     }
@@ -234,18 +230,6 @@ static enum status answer_take(
                : err_set(err, E_UNKNOWN, "the Redis server's answer to a commit is not known");
 }
 
-static void pause_before_next_try(const struct redis *self, uint64_t deadline_ns)
-{
-    uint64_t now_ns = clock_nanos();
-    uint64_t until_ns = self->try_again_ns < deadline_ns ? self->try_again_ns : deadline_ns;
-    if (until_ns > now_ns) {
-        uint64_t pause_ns = until_ns - now_ns;
-        struct timespec pause = {
-            .tv_sec = (time_t)(pause_ns / 1000000000), .tv_nsec = (long)(pause_ns % 1000000000)};
-        (void)nanosleep(&pause, NULL);
-    }
-}
-
 /* Waits until enough replicas have what this connection wrote. A write that they lack may be lost
  * in a failover, so it must not be acknowledged. */
 enum status replicas_wait(struct redis *self, struct err *err)
@@ -269,80 +253,49 @@ enum status replicas_wait(struct redis *self, struct err *err)
                         (unsigned long long)replicas, self->url.wait, (long long)self->url.wait_ms);
 }
 
-/* Asks on a new connection whether a commit happened. OK: it happened and the replicas have it.
- * E_STALE: it did not and never will. E_UNAVAILABLE, E_LIMIT: no answer now. */
-static enum status look_up(struct redis *self, uint64_t number, struct err *err)
-{
-    redisReply *reply = NULL;
-    uint64_t happened = 0;
-    ASSERT(number > 0);
-    redis_link_close(&self->link);
-    call_begin(self);
-    call_text(self, self->chain);
-    call_u64(self, number);
-    enum status status = call_run(self, &redis_script_resolve, &reply, err);
-    if (status == OK && !reply_u64(reply, &happened)) {
-        status = reply_malformed(&redis_script_resolve, err);
-    }
-    freeReplyObject(reply);
-    if (status != OK) {
-        return status;
-    }
-    return happened != 0 ? replicas_wait(self, err) : E_STALE;
-}
-
-/* Its answer was lost, or too few replicas have it: asks until there is an answer, for a bounded
- * time. A failover in that time decides it too. OK: it happened. E_UNAVAILABLE: it never will. */
-static enum status commit_settle(struct redis *self, uint64_t number, struct err *err)
-{
-    uint64_t deadline_ns = clock_nanos() + UINT64_C(1000000) * REDIS_LOOK_UP_MS_MAX;
-    enum status status = E_UNAVAILABLE;
-    struct err last = {0};
-    ASSERT(number == self->commits + 1);
-    while ((status == E_UNAVAILABLE || status == E_LIMIT) && clock_nanos() < deadline_ns) {
-        pause_before_next_try(self, deadline_ns);
-        status = look_up(self, number, &last);
-    }
-    if (status == OK || status == E_STALE) {
-        self->commits = number; /* used up either way */
-        return status == OK ? OK
-                            : err_set(err, E_UNAVAILABLE,
-                                  "the connection to the Redis server broke before the commit");
-    }
-    if (status == E_CORRUPT) {
-        return err_set(err, E_CORRUPT, "%s", last.text);
-    }
-    (void)err_set(err, E_UNKNOWN,
-        "the connection to the Redis server broke during a commit, and for %d s there was "
-        "no answer whether it happened: %s",
-        REDIS_LOOK_UP_MS_MAX / 1000, last.text);
-    if (self->url.wait > 0) {
-        err_hint(err, "with min-replicas-to-write the server refuses such a commit beforehand");
-    }
-    return E_UNKNOWN;
-}
-
 /* ---- commit --------------------------------------------------------------------------------- */
 
-static enum status commit_send(struct redis *self, const struct commit *commit, struct err *err)
+/* Takes the fences that the commit set aside. A counter that is elsewhere was moved by others. */
+static void reserve_take(struct redis *self, const redisReply *reply)
 {
+    struct redis_reserve *reserve = &self->reserve;
+    uint64_t counter = 0;
+    if (!reply_u64(reply, &counter) || counter != reserve->counter + reserve->wanted) {
+        *reserve = (struct redis_reserve){.counter = 0};
+        return;
+    }
+    reserve->counter = counter;
+    reserve->count += reserve->wanted;
+    reserve->wanted = 0;
+    ASSERT(reserve->next + reserve->count - 1 == counter); /* P4 */
+}
+
+/* Sends the request and takes the answer. fate: what the commit leaves if it happens. */
+static enum status commit_send(
+    struct redis *self, const struct commit *commit, const struct redis_fate *fate, struct err *err)
+{
+    struct redis_fate open = *fate;
     redisReply *reply = NULL;
     bool sent = false;
-    bool is_open = false; /* whether it holds */
-    uint64_t number = self->commits + 1;
     enum status status = call_connect(self, err);
     status = status == OK ? call_once(self, &redis_script_commit, &reply, &sent, err) : status;
     if (status == OK) {
+        open.midway = reply->type == REDIS_REPLY_ERROR;
         status = answer_take(self, commit, reply, err);
-        is_open = status == OK && replicas_wait(self, err) != OK;
-    } else {
-        is_open = sent;
+        if (status == OK) {
+            reserve_take(self, reply_at(reply, 1));
+        }
+        sent = status == E_UNKNOWN || (status == OK && replicas_wait(self, err) != OK);
     }
     freeReplyObject(reply);
-    if (is_open) {
-        return commit_settle(self, number, err);
+    if (sent) {
+        fate_open(self, &open);
+        return fate_await(self, err);
     }
-    self->commits = status == OK ? number : self->commits;
+    if (status == OK) {
+        fate_happened(self, &fate->head, fate->fence);
+        self->commits++;
+    }
     return status;
 }
 
@@ -364,21 +317,15 @@ static enum status prepared_check(const struct redis *self, struct err *err)
 enum status redis_commit(struct store *store, const struct commit *commit, struct err *err)
 {
     struct redis *self = redis_of(store);
-    struct store_head head;
+    struct redis_fate fate = {.fence = self->fence_drawn};
     ASSERT(self->prepared);
+    ASSERT(!self->fate.is_open); /* P11: prepare has settled it */
     self->prepared = false;
+    fate.fence = commit->fence_floor > fate.fence ? commit->fence_floor : fate.fence;
     enum status status = call_failed(self, err);
     status = status == OK ? prepared_check(self, err) : status;
-    status = status == OK ? request_put(self, commit, &head, err) : status;
-    status = status == OK ? commit_send(self, commit, err) : status;
-    if (status == OK) {
-        (void)pthread_mutex_lock(&self->mutex);
-        self->head_now = head;
-        (void)pthread_mutex_unlock(&self->mutex);
-        self->mark_ms = head.moment.time_ms > self->mark_ms ? head.moment.time_ms : self->mark_ms;
-        fence_use(self, self->fence_drawn);
-        fence_use(self, commit->fence_floor);
-    }
+    status = status == OK ? request_put(self, commit, &fate.head, err) : status;
+    status = status == OK ? commit_send(self, commit, &fate, err) : status;
     return call_fail(self, status);
 }
 

@@ -1,5 +1,6 @@
 -- ARGV: chain, number of this commit, now_ms, boot id, moment, fence floor, when it was prepared by
--- the server's time, how old that may be, replicas that must have it, then for each change:
+-- the server's time, how old that may be, replicas that must have it, the fence counter as prepare
+-- found it, how many fences to set aside for the next batch, then for each change:
 --   'p' key hash, version expected, operation id expected, m, id, fingerprint, tenant, source's key
 --       hash, record, keep request (1: as it is, 0: there is none, 2: new), request, keep outcome,
 --       outcome, notice
@@ -7,14 +8,17 @@
 --   'e' kind, seq, hash, previous hash, operation id, tenant, time_ms, bytes
 --   'i' chain, and then as 'e': of a different store, into an unfinished copy of it
 --   'c' nothing: this process must be the one that goes on with the copy
--- Returns: 'OK'; 'LATE'; or 'STALE' and the numbers of the changes that are, counted from 0
--- without 'e', 'i' and 'c'.
+-- Returns: 'OK' and the fence counter; 'LATE'; or 'STALE' and the numbers of the changes that are,
+-- counted from 0 without 'e', 'i' and 'c'.
 -- Nothing is written before everything is compared (S1, S3), and the first write is one that a
--- server without memory refuses (S5).
-local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, replicas =
-    unpack(ARGV, 1, 9)
+-- server without memory refuses (S5). Each call of the server from a script costs about as much as
+-- a command of a client: what one call can do for the whole batch is one call.
+local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, replicas, counter,
+    reserve = unpack(ARGV, 1, 11)
+local FIRST = 12
 local ARGUMENTS = {p = 15, t = 4, e = 9, i = 10, c = 1}
 local PLACE_EVERY = 64 -- evidence entries between two that are found by their number
+local VALUES_MAX = 2000 -- of one call, even: the stack of a script holds fewer than 8000
 if not chain_check(chain, string.format('%.0f', tonumber(number) - 1)) then return LOST end
 local clock = redis.call('TIME')
 local age_ms = tonumber(clock[1]) * 1000 + tonumber(clock[2]) / 1000 - tonumber(prepared_ms)
@@ -27,107 +31,159 @@ then
     return {err = 'NOREPLICAS fewer replicas are connected than wait= asks for'}
 end
 
-local function changes_do(act)
-    local at, change = 10, 0
-    while at <= #ARGV do
-        act[ARGV[at]](at, change)
-        if ARGV[at] == 'p' or ARGV[at] == 't' then change = change + 1 end
-        at = at + ARGUMENTS[ARGV[at]]
-    end
-end
+-- ---- compare -------------------------------------------------------------------------------------
 
--- The record as it will be after the changes so far: false for absent. One that was forgotten and
--- made anew since it was read may have the version that it had: its operation is a different one.
-local metas = {}
-local function meta_of(hash, id)
-    if metas[hash] == nil then
-        local found = redis.call('HMGET', record_key(hash), 'm', 'i')
-        metas[hash] = found[1] and meta_read(found[1])
-        if found[1] and id ~= '' and id ~= found[2] then metas[hash].version = 'a different one' end
-    end
-    return metas[hash]
-end
-
-local is_copier = true
+-- Of each record of this commit: as it was found, false for absent, and as it will be.
+local hashes, before, after, versions = {}, {}, {}, {}
 local stale = {'STALE'}
-local function compare(at, change)
-    local meta = meta_of(ARGV[at + 1], ARGV[at + 3])
-    if (meta and meta.version or '0') ~= ARGV[at + 2] then
-        stale[#stale + 1] = change
-        return false
-    end
-    return true
+local seq, seq_hash -- of the last entry of our own
+local positions = 0 -- that the entries take
+
+-- One that was forgotten and made anew since it was read may have the version that it had: its
+-- operation is a different one.
+local function find(hash, id)
+    local found = redis.call('HMGET', record_key(hash), 'm', 'i')
+    local meta = found[1] and meta_read(found[1])
+    hashes[#hashes + 1] = hash
+    before[hash], after[hash] = meta, meta
+    versions[hash] = meta and meta.version or '0'
+    if meta and id ~= '' and id ~= found[2] then versions[hash] = 'a different one' end
 end
-changes_do({
-    p = function(at, change)
-        if compare(at, change) then metas[ARGV[at + 1]] = meta_read(ARGV[at + 4]) end
-    end,
-    t = compare,
-    e = function() end,
-    i = function() end,
-    c = function() is_copier = redis.call('HGET', store, 'copier') == chain end,
-})
-if not is_copier then return LOST end
+
+local at, change = FIRST, 0
+while at <= #ARGV do
+    local what = ARGV[at]
+    if what == 'p' or what == 't' then
+        local hash = ARGV[at + 1]
+        if before[hash] == nil then find(hash, ARGV[at + 3]) end
+        if versions[hash] ~= ARGV[at + 2] then
+            stale[#stale + 1] = change
+        elseif what == 'p' then
+            after[hash] = meta_read(ARGV[at + 4])
+            versions[hash] = after[hash].version
+        end
+        change = change + 1
+    elseif what == 'c' then
+        if redis.call('HGET', store, 'copier') ~= chain then return TAKEN end
+    else
+        if what == 'e' and ARGV[at + 1] == '1' then seq, seq_hash = ARGV[at + 2], ARGV[at + 3] end
+        positions = positions + 1
+    end
+    at = at + ARGUMENTS[what]
+end
 if #stale > 1 then return stale end
 
-local function body_keep(key, field, how, bytes)
-    if how == '2' then redis.call('HSET', key, field, bytes) end
-    if how == '0' then redis.call('HDEL', key, field) end
+-- ---- write ---------------------------------------------------------------------------------------
+
+if seq then
+    redis.call('HSET', chain_key(chain), 'commits', number, 'time_ms', now_ms, 'seq', seq, 'hash',
+        seq_hash)
+else
+    redis.call('HSET', chain_key(chain), 'commits', number, 'time_ms', now_ms)
 end
 
-local function index(hash, meta)
-    if meta.reason ~= '0' then
-        redis.call('ZADD', due_key(meta.kind, meta.reason), meta.due, hash)
-    end
-    if meta.status == UNKNOWN then redis.call('ZADD', unknown_key(meta.kind), meta.updated, hash) end
-    if meta.holder ~= '0' then
-        redis.call('ZADD', held_key(meta.holder), 0, hash)
-        redis.call('ZADD', beats, 'NX', 0, meta.holder)
-    end
-    redis.call('HINCRBY', counts, meta.kind .. ':' .. meta.status, 1)
-end
-
-local function put(at)
+local is_there = {} -- records that have fields by now
+local function put(first)
     local _, hash, _, _, m, id, fingerprint, tenant, source, record, keep_request, request,
-        keep_outcome, outcome, notice = unpack(ARGV, at, at + 14)
+        keep_outcome, outcome, notice = unpack(ARGV, first, first + 14)
     local key = record_key(hash)
-    local before = redis.call('HGET', key, 'm')
-    if before then unindex(hash, meta_read(before)) else redis.call('ZADD', keys, 0, hash) end
-    redis.call('HSET', key, 'm', m, 'r', record, 'd', '0', 'i', id, 'f', fingerprint, 't', tenant)
-    if source == '' then redis.call('HDEL', key, 'x') else redis.call('HSET', key, 'x', source) end
-    body_keep(key, 'q', keep_request, request)
-    body_keep(key, 'o', keep_outcome, outcome)
-    index(hash, meta_read(m))
+    local fields = {'m', m, 'r', record, 'd', '0', 'i', id, 'f', fingerprint, 't', tenant}
+    local gone = {}
+    local function keep(name, how, bytes)
+        if how == '2' then
+            fields[#fields + 1] = name
+            fields[#fields + 1] = bytes
+        elseif how == '0' then
+            gone[#gone + 1] = name
+        end
+    end
+    keep('x', source == '' and '0' or '2', source)
+    keep('q', keep_request, request)
+    keep('o', keep_outcome, outcome)
+    redis.call('HSET', key, unpack(fields))
+    if #gone > 0 and (before[hash] or is_there[hash]) then redis.call('HDEL', key, unpack(gone)) end
+    is_there[hash] = true
     if notice == '1' then redis.call('PUBLISH', tag .. 'settled', chain .. hash) end
 end
 
-local function touch(at)
-    redis.call('HINCRBY', record_key(ARGV[at + 1]), 'd', 1)
-end
-
-local function entry_of(of, at)
-    local kind, seq, hash, previous, id, tenant, time_ms, bytes = unpack(ARGV, at, at + 7)
-    local position = redis.call('INCR', tag .. 'position')
-    redis.call('XADD', entries, string.format('%.0f-1', position), 'c', of, 'k', kind, 's', seq,
+local position = positions > 0 and redis.call('INCRBY', tag .. 'position', positions) - positions
+local function entry_put(of, first)
+    local kind, seq_of, hash, previous, id, tenant, time_ms, bytes = unpack(ARGV, first, first + 7)
+    position = position + 1
+    redis.call('XADD', entries, string.format('%.0f-1', position), 'c', of, 'k', kind, 's', seq_of,
         'h', hash, 'p', previous, 'o', id, 't', tenant, 'm', time_ms, 'b', bytes)
-    if kind == '1' and tonumber(seq) % PLACE_EVERY == 1 then
-        redis.call('ZADD', tag .. 'places:' .. of, seq, string.format('%.0f', position))
+    if kind == '1' and tonumber(seq_of) % PLACE_EVERY == 1 then
+        redis.call('ZADD', tag .. 'places:' .. of, seq_of, string.format('%.0f', position))
     end
 end
 
-local function entry(at)
-    local kind, seq, hash = unpack(ARGV, at + 1, at + 3)
-    entry_of(chain, at + 1)
-    if kind == '1' then redis.call('HSET', chain_key(chain), 'seq', seq, 'hash', hash) end
+at = FIRST
+while at <= #ARGV do
+    local what = ARGV[at]
+    if what == 'p' then
+        put(at)
+    elseif what == 't' then
+        redis.call('HINCRBY', record_key(ARGV[at + 1]), 'd', 1)
+    elseif what == 'e' then
+        entry_put(chain, at + 1)
+    elseif what == 'i' then
+        entry_put(ARGV[at + 1], at + 2) -- the chain has its end already
+    end
+    at = at + ARGUMENTS[what]
 end
 
--- The chain has its end already.
-local function inherit(at) entry_of(ARGV[at + 1], at + 2) end
+-- ---- indexes -------------------------------------------------------------------------------------
 
-redis.call('HSET', chain_key(chain), 'commits', number, 'time_ms', now_ms)
-changes_do({p = put, t = touch, e = entry, i = inherit, c = function() end})
+local leaving, joining, counted, holders = {}, {}, {}, {}
+local function note(sets, key, one, other)
+    local list = sets[key] or {}
+    sets[key] = list
+    list[#list + 1] = one
+    list[#list + 1] = other
+end
+local function count(meta, more)
+    local name = meta.kind .. ':' .. meta.status
+    counted[name] = (counted[name] or 0) + more
+end
+
+for _, hash in ipairs(hashes) do
+    local old, new = before[hash], after[hash]
+    if old ~= new then -- not only touched
+        local places = old and places_of(old) or {}
+        for key, score in pairs(places_of(new)) do
+            if places[key] ~= score then note(joining, key, score, hash) end
+            places[key] = nil
+        end
+        for key in pairs(places) do note(leaving, key, hash) end
+        if old then count(old, -1) else note(joining, keys, '0', hash) end
+        count(new, 1)
+        holders[new.holder] = true
+    end
+end
+
+local function all_do(sets, word)
+    for key, list in pairs(sets) do
+        for from = 1, #list, VALUES_MAX do
+            redis.call(word, key, unpack(list, from, math.min(#list, from + VALUES_MAX - 1)))
+        end
+    end
+end
+all_do(leaving, 'ZREM')
+all_do(joining, 'ZADD')
+holders['0'] = nil
+for holder in pairs(holders) do redis.call('ZADD', beats, 'NX', 0, holder) end
+for name, more in pairs(counted) do
+    if more ~= 0 then redis.call('HINCRBY', counts, name, more) end
+end
+
+-- ---- time and fences -----------------------------------------------------------------------------
+
 time_keep(now_ms, boot_id, moment)
-if tonumber(fence_floor) > tonumber(redis.call('GET', tag .. 'fence') or '0') then
-    redis.call('SET', tag .. 'fence', fence_floor)
+local fence = redis.call('GET', tag .. 'fence') or '0'
+if tonumber(fence_floor) > tonumber(fence) then
+    fence = fence_floor
+    redis.call('SET', tag .. 'fence', fence)
+elseif reserve ~= '0' and fence == counter then -- nobody has drawn since: these are the next ones
+    fence = redis.call('INCRBY', tag .. 'fence', reserve)
 end
-return {'OK'}
+return {'OK', fence}

@@ -32,12 +32,13 @@ local function kind_in(kinds, kind)
     return bit.band(kinds, bit.lshift(1, tonumber(kind))) ~= 0
 end
 
--- Take a record out of every index but the list of all keys.
-local function unindex(hash, meta)
-    if meta.reason ~= '0' then redis.call('ZREM', due_key(meta.kind, meta.reason), hash) end
-    if meta.status == UNKNOWN then redis.call('ZREM', unknown_key(meta.kind), hash) end
-    if meta.holder ~= '0' then redis.call('ZREM', held_key(meta.holder), hash) end
-    redis.call('HINCRBY', counts, meta.kind .. ':' .. meta.status, -1)
+-- The sorted sets that a record is in, the list of all keys aside, and its score in each.
+local function places_of(meta)
+    local places = {}
+    if meta.reason ~= '0' then places[due_key(meta.kind, meta.reason)] = meta.due end
+    if meta.status == UNKNOWN then places[unknown_key(meta.kind)] = meta.updated end
+    if meta.holder ~= '0' then places[held_key(meta.holder)] = '0' end
+    return places
 end
 
 -- The server's time, and the latest time that any process has committed.
@@ -66,4 +67,5 @@ local function chain_check(chain, commits)
     return redis.call('HGET', chain_key(chain), 'commits') == commits
 end
 
+local TAKEN = {err = 'TAKEN a different process goes on with this copy'}
 local LOST = {err = 'LOST the server is without commits that it had acknowledged'}

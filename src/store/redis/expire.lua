@@ -12,7 +12,8 @@ for kind = 1, 7 do
         local meta = meta_read(redis.call('HGET', record_key(hash), 'm'))
         redis.call('UNLINK', record_key(hash)) -- first, because it needs no memory
         redis.call('ZREM', keys, hash)
-        unindex(hash, meta)
+        for key in pairs(places_of(meta)) do redis.call('ZREM', key, hash) end
+        redis.call('HINCRBY', counts, meta.kind .. ':' .. meta.status, -1)
         left = left - 1
     end
 end

@@ -20,15 +20,13 @@
 enum {
     REDIS_CONNECT_MS_MAX = 2000,  /* connecting and greeting; the engine's thread waits for it */
     REDIS_ANSWER_MS_MAX = 5000,   /* one answer: a server that takes longer counts as unreachable */
-    REDIS_LOOK_UP_MS_MAX = 90000, /* looking up a commit; a server that fails over, or loads its
-                                     file, is back within this time. After it the commit is
-                                     unknown */
     REDIS_BACKOFF_MS_MIN = 50,    /* between two attempts to connect, at first … */
     REDIS_BACKOFF_MS_MAX = 1000,  /* … and at most: the store is back within a second */
     REDIS_REPLY_BYTES = 64 << 10, /* read from the socket at once */
     REDIS_BUFFER_BYTES_KEPT = 1 << 20,   /* of a request: larger ones are freed after use */
     REDIS_REQUEST_BYTES_MAX = 512 << 20, /* the server's own limit for one value */
     REDIS_NAME_BYTES_MAX = 64,           /* of a store's name, the prefix of every key */
+    REDIS_RESERVE_MIN = 64,              /* fences set aside for the next batch, at least */
     REDIS_FORGET_MAX = 256,              /* records forgotten by one script … */
     REDIS_FORGET_SCRIPTS_MAX = 4,        /* … and scripts in one call of maintain */
     REDIS_RETAIN_EVERY_MS = 60000,       /* between two sweeps for old evidence */
@@ -186,6 +184,35 @@ struct redis_stamp {
     struct op_id operation_id;
 };
 
+/*
+ * Fences that a commit set aside for the next batch, so that its prepare need not write: with
+ * appendfsync always each write is a flush. They are valid as long as the server's counter is at
+ * their end, because then nobody has drawn later ones (S9). The reserve is part of a commit of our
+ * chain: a server that lost it has lost that commit too.
+ */
+struct redis_reserve {
+    uint64_t counter; /* of the server, when it was last read */
+    uint64_t next;    /* the first one set aside … */
+    uint64_t count;   /* … and how many: next + count - 1 is the counter; 0: none */
+    uint64_t wanted;  /* how many the next commit sets aside; 0: enough, or others draw too */
+};
+
+/*
+ * A commit whose answer was lost, or that too few replicas have yet.
+ *
+ *   settled --fate_open--> open --fate_settle--> settled: it happened, or it never will
+ *
+ * While it is open, nothing but the look-up is sent to the server: `commits` and the head are those
+ * before the commit, and it is not known whether they are the server's (P11).
+ */
+struct redis_fate {
+    bool is_open;
+    bool happened; /* of the last one, once it is settled */
+    bool midway;   /* the server reported an error: if it has the number, it has half of the rest */
+    struct store_head head; /* the head if it happened */
+    uint64_t fence;         /* the highest fence that it may have used */
+};
+
 /* Receives notices of records that others settle. */
 struct redis_listener {
     pthread_t thread;
@@ -205,12 +232,14 @@ struct redis {
     struct redis_link link;
     struct redis *owner; /* for a reader: the store that it reads beside; NULL otherwise */
     bool read_only;
-    enum status failed; /* E_UNKNOWN or E_CORRUPT: every later call fails (P11) */
+    enum status failed;     /* E_CORRUPT: every later call fails (P11) */
+    struct redis_fate fate; /* of the last commit without an answer */
 
     int64_t backoff_ms;    /* before the next attempt to connect */
     uint64_t try_again_ns; /* no attempt before this, by clock_nanos */
     struct buf request;    /* the arguments of the call that is being made … */
     size_t request_count;  /* … and how many there are */
+    struct err begun;      /* why that call cannot be made; status OK: it can */
     struct buf head;       /* the bytes before them */
     struct buf record;     /* one record encoded */
 
@@ -233,6 +262,7 @@ struct redis {
     int64_t retain_ms;           /* evidence older than this is removed */
     uint64_t fence;              /* the highest used, or drawn for a committed batch (P4) */
     uint64_t fence_drawn;        /* the highest of the prepared batch */
+    struct redis_reserve reserve;
     struct store_head head_now;
     pthread_mutex_t mutex; /* guards head_now */
 
@@ -253,7 +283,11 @@ static inline struct redis *redis_of(struct store *store)
 
 /* ---- call.c: making a script's arguments and running it ---- */
 
+/* Begins the arguments. If a commit is not settled, settles it first: a failure of that is what
+ * call_run returns. */
 void call_begin(struct redis *self);
+/* The same without settling anything. */
+void call_clear(struct redis *self);
 void call_bytes(struct redis *self, const void *bytes, size_t size);
 void call_slice(struct redis *self, struct slice bytes);
 void call_text(struct redis *self, const char *text);
@@ -274,7 +308,7 @@ enum status call_words(struct redis *self, const char *const *words, size_t coun
 /* The status of a server's error; other: for an error that does not say what happened. */
 enum status call_refused(
     struct redis *self, const char *text, enum status other, struct err *err) MUST_CHECK;
-/* Remembers E_UNKNOWN and E_CORRUPT: every later call fails the same way. Returns status. */
+/* Remembers E_CORRUPT: every later call fails the same way. Returns status. */
 enum status call_fail(struct redis *self, enum status status);
 enum status call_failed(const struct redis *self, struct err *err) MUST_CHECK;
 
@@ -303,6 +337,19 @@ const char *redis_caution(struct store *store, size_t number);
 
 /* Records a fence that others may have seen: the server must never issue a lower one again. */
 void fence_use(struct redis *self, uint64_t fence);
+
+/* ---- fate.c ---- */
+
+/* A commit was sent, and its answer is not known. Nothing else is sent until it is settled. */
+void fate_open(struct redis *self, const struct redis_fate *fate);
+/* Asks the server once, if there is anything to ask. OK: it is settled. E_CORRUPT: the server has
+ * lost more than that commit, or did half of it. Everything else: nobody answers now. */
+enum status fate_settle(struct redis *self, struct err *err) MUST_CHECK;
+/* Asks for LIMIT_STORE_FATE_MS. OK: the commit happened. E_UNAVAILABLE: it never will. E_UNKNOWN:
+ * it is still open, and the next call settles it. E_CORRUPT as above. */
+enum status fate_await(struct redis *self, struct err *err) MUST_CHECK;
+/* Takes over what a commit leaves: its head, and the fences that it used. */
+void fate_happened(struct redis *self, const struct store_head *head, uint64_t fence);
 
 /* ---- commit.c ---- */
 

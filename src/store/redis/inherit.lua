@@ -10,7 +10,7 @@ if act == 'take' then
     redis.call('HSET', store, 'copier', chain)
     return 1
 end
-if redis.call('HGET', store, 'copier') ~= chain then return LOST end
+if redis.call('HGET', store, 'copier') ~= chain then return TAKEN end
 if act == 'finish' then
     redis.call('HSET', store, 'format', '1')
     redis.call('HDEL', store, 'copy_of', 'copy_origin', 'copier')

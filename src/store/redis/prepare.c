@@ -224,6 +224,15 @@ static bool beats_now(struct redis *self, const struct store_batch *batch)
     return beats;
 }
 
+/* A batch without wants draws from the server: its caller uses the number itself, as the name of a
+ * process (engine/janitor.c), and may use it without a commit. */
+static bool reserve_serves(
+    const struct redis *self, const struct store_batch *batch, uint64_t fences)
+{
+    return self->reserve.count > 0 && self->reserve.count >= fences &&
+           (batch->count > 0 || fences == 0);
+}
+
 static enum status batch_ask(struct redis *self, const struct store_batch *batch, uint64_t fences,
     redisReply **ret_reply, struct err *err)
 {
@@ -234,27 +243,53 @@ static enum status batch_ask(struct redis *self, const struct store_batch *batch
     call_u64(self, writes && beats_now(self, batch) ? self->incarnation : 0);
     call_i64(self, time_now(self).time_ms);
     call_u64(self, fences);
+    if (reserve_serves(self, batch, fences)) {
+        call_u64(self, self->reserve.counter);
+    } else {
+        call_text(self, "");
+    }
     for (size_t i = 0; i < batch->count; i++) {
         want_ask(self, &batch->wants[i]);
     }
     return call_run(self, &redis_script_prepare, ret_reply, err);
 }
 
-/* Takes the fences that the server drew. A server that is behind the fences we have used has lost
- * data (P4). Unused fences may be drawn again after a failover: nobody has seen them. */
+/* Sets aside twice what this batch needs, so that the next one seldom has to draw. */
+static void reserve_want(struct redis_reserve *reserve, uint64_t fences)
+{
+    uint64_t target = 2 * fences < REDIS_RESERVE_MIN ? REDIS_RESERVE_MIN : 2 * fences;
+    target = target > LIMIT_BATCH_REQUESTS_MAX ? LIMIT_BATCH_REQUESTS_MAX : target;
+    reserve->wanted = fences > 0 && reserve->count < target ? target - reserve->count : 0;
+}
+
+/* Takes the fences of a batch: those set aside, if the counter is still at their end, or those that
+ * the server drew. A server that is behind the fences we have used has lost data (P4). Unused ones
+ * may be drawn again after a failover: nobody has seen them. */
 static enum status fences_take(struct redis *self, struct store_batch *batch, uint64_t fences,
     const redisReply *reply, struct err *err)
 {
-    uint64_t last = 0;
-    if (!reply_u64(reply, &last)) {
+    struct redis_reserve *reserve = &self->reserve;
+    uint64_t counter = 0;
+    if (!reply_u64(reply, &counter)) {
         return reply_malformed(&redis_script_prepare, err);
     }
-    if (last < self->fence || last - self->fence < fences) {
+    bool alone = counter - fences == reserve->counter; /* nobody else has drawn */
+    if (reserve_serves(self, batch, fences) && counter == reserve->counter) {
+        ASSERT(reserve->next + reserve->count - 1 == counter);
+        ASSERT(reserve->next > self->fence); /* P4 */
+        batch->fence_first = reserve->next;
+        reserve->next += fences;
+        reserve->count -= fences;
+        alone = true;
+    } else if (counter < self->fence || counter - self->fence < fences) {
         return err_set(err, E_CORRUPT, "the Redis server has gone back to fence %llu from %llu",
-            (unsigned long long)last, (unsigned long long)self->fence);
+            (unsigned long long)counter, (unsigned long long)self->fence);
+    } else {
+        batch->fence_first = counter - fences + 1;
+        *reserve = (struct redis_reserve){.counter = counter, .next = counter + 1};
     }
-    self->fence_drawn = last;
-    batch->fence_first = last - fences + 1;
+    reserve_want(reserve, alone ? fences : 0);
+    self->fence_drawn = batch->fence_first + fences - 1;
     return OK;
 }
 

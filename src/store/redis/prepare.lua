@@ -1,10 +1,12 @@
--- ARGV: chain ('' for a reader), commits, incarnation (0: no beat now), now_ms, fences, then for
--- each want: by ('k' key hash, 'i' operation id), key hash or id, kinds, bits, tenant, fingerprint.
--- Returns: seconds, microseconds, mark, last fence, counts, oldest unknown by kind, wants.
+-- ARGV: chain ('' for a reader), commits, incarnation (0: no beat now), now_ms, fences, the fence
+-- counter at which this process has enough fences set aside ('': it has not), then for each want: by
+-- ('k' key hash, 'i' operation id), key hash or id, kinds, bits, tenant, fingerprint.
+-- Returns: seconds, microseconds, mark, fence counter, counts, oldest unknown by kind, wants.
 -- Each want: record or false, touches, request or false, outcome or false, source's record or
--- false, its touches.
+-- false, its touches; of an absent record only the first.
+-- A batch whose fences are set aside writes nothing here: a write is a flush of the server's file.
 local OUTCOME, REQUEST, BY_FINGERPRINT, SOURCE, BODIES_ONLY = 1, 2, 4, 8, 16
-local chain, commits, incarnation, now_ms, fences = unpack(ARGV, 1, 5)
+local chain, commits, incarnation, now_ms, fences, reserved = unpack(ARGV, 1, 6)
 if redis.call('EXISTS', store) == 0 then return LOST end
 if chain ~= '' and not chain_check(chain, commits) then return LOST end
 
@@ -25,8 +27,8 @@ local function has(bits, one) return bit.band(bits, one) ~= 0 end
 
 local function want_read(hash, bits, tenant, fingerprint)
     local found = redis.call('HMGET', record_key(hash), 'r', 'd', 'f', 't', 'x')
+    if not found[1] then return {false} end
     local reply = {found[1], found[2] or '0', false, false, false, '0'}
-    if not found[1] then return reply end
     if tenant == '' or tenant == found[4] then -- P9
         if has(bits, BY_FINGERPRINT) then
             bits = bit.bor(bits, fingerprint == found[3] and OUTCOME or REQUEST)
@@ -43,24 +45,24 @@ local function want_read(hash, bits, tenant, fingerprint)
 end
 
 local wants = {}
-for at = 6, #ARGV, 6 do
+for at = 7, #ARGV, 6 do
     local by, name, kinds, bits, tenant, fingerprint = unpack(ARGV, at, at + 5)
     local hash = name
     if by == 'i' then hash = find(name, tonumber(kinds)) end
     wants[#wants + 1] = hash and want_read(hash, tonumber(bits), tenant, fingerprint) or {false}
 end
 
-if fences ~= '0' then redis.call('INCRBY', tag .. 'fence', fences) end
+local fence = redis.call('GET', tag .. 'fence') or '0'
+if fences ~= '0' and fence ~= reserved then fence = redis.call('INCRBY', tag .. 'fence', fences) end
 if incarnation ~= '0' then beat(incarnation, now_ms) end
 
-local oldest = {}
-for kind = 1, 7 do
-    local first = redis.call('ZRANGE', unknown_key(kind), 0, 0, 'WITHSCORES')
-    if first[2] then
+local counted, oldest = redis.call('HGETALL', counts), {}
+for i = 1, #counted, 2 do
+    local kind, status = string.match(counted[i], '^(%d+):(%d+)$')
+    if status == UNKNOWN and counted[i + 1] ~= '0' then
         oldest[#oldest + 1] = kind
-        oldest[#oldest + 1] = first[2]
+        oldest[#oldest + 1] = redis.call('ZRANGE', unknown_key(kind), 0, 0, 'WITHSCORES')[2]
     end
 end
 local seconds, microseconds, mark = clock_reply()
-return {seconds, microseconds, mark, redis.call('GET', tag .. 'fence') or '0',
-    redis.call('HGETALL', counts), oldest, wants}
+return {seconds, microseconds, mark, fence, counted, oldest, wants}

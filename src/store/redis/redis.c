@@ -90,6 +90,8 @@ static enum status chain_end(struct redis *self, struct err *err)
     call_u64(self, self->commits);
     call_u64(self, self->incarnation);
     call_i64(self, time_now(self).time_ms);
+    call_u64(self, self->reserve.counter);
+    call_u64(self, self->reserve.count);
     enum status status = call_run(self, &redis_script_close, &reply, err);
     freeReplyObject(reply);
     return status;

@@ -4,8 +4,8 @@
  *
  * Promises:  those of the vault (base/vault.h).
  */
-#ifndef ONCE_EFFECT_SEALED_H
-#define ONCE_EFFECT_SEALED_H
+#ifndef ONCE_ENVELOPE_SEALED_H
+#define ONCE_ENVELOPE_SEALED_H
 
 #include "base/vault.h"
 #include "core/record.h"

@@ -5,8 +5,8 @@
  *            names it. An absent optional member leaves its place unchanged.
  * Does not:  check limits: builder_check does that for all doors.
  */
-#ifndef ONCE_DOOR_MEMBERS_H
-#define ONCE_DOOR_MEMBERS_H
+#ifndef ONCE_CANON_MEMBERS_H
+#define ONCE_CANON_MEMBERS_H
 
 #include <stddef.h>
 

@@ -11,13 +11,13 @@
  *            sender's own.
  * Threads:   any; a sender's arena belongs to one thread.
  */
-#ifndef ONCE_EFFECT_ENVELOPE_H
-#define ONCE_EFFECT_ENVELOPE_H
+#ifndef ONCE_ENVELOPE_ENVELOPE_H
+#define ONCE_ENVELOPE_ENVELOPE_H
 
-#include "door/members.h"
-#include "effect/effect.h"
-#include "effect/sealed.h"
+#include "canon/members.h"
 #include "engine/engine.h"
+#include "envelope/effect.h"
+#include "envelope/sealed.h"
 
 /* The sender of an effect. */
 struct effect_sender {

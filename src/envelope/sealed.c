@@ -1,4 +1,4 @@
-#include "effect/sealed.h"
+#include "envelope/sealed.h"
 
 static struct vault_name name_of(const struct record_key *key)
 {

@@ -1,4 +1,4 @@
-#include "effect/envelope.h"
+#include "envelope/envelope.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "base/macros.h"
 #include "base/text.h"
 #include "canon/jsonw.h"
-#include "effect/effect.h"
+#include "envelope/effect.h"
 
 enum { COMPENSATES_KEY_BYTES_MAX = 64 }; /* "compensates:" and an id */
 

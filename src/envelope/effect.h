@@ -13,8 +13,8 @@
  * Ownership: slices are borrowed; decoded ones are in the arena.
  * Threads:   pure functions.
  */
-#ifndef ONCE_EFFECT_EFFECT_H
-#define ONCE_EFFECT_EFFECT_H
+#ifndef ONCE_ENVELOPE_EFFECT_H
+#define ONCE_ENVELOPE_EFFECT_H
 
 #include "config/effects.h"
 #include "core/kind.h"

@@ -1,4 +1,4 @@
-#include "door/members.h"
+#include "canon/members.h"
 
 #include <stdio.h>
 

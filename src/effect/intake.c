@@ -1,0 +1,227 @@
+#include "effect/intake.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/macros.h"
+
+enum {
+    CALLS_MAX = 256,           /* under way at a time; the rest stays in the store */
+    ARENA_BYTES_MAX = 64 << 20 /* one envelope at its limit, its tree and its sealed forms */
+};
+
+/* The types of one configuration, as the store is told them. */
+struct intake_types {
+    struct engine_intake subscription; /* first */
+    struct effect_intake *intake;
+    struct config *config; /* held */
+    struct store_effect_type *list;
+};
+
+struct effect_intake {
+    struct intake_options options;
+    struct intake_types *types; /* in use; NULL: none */
+    _Atomic size_t calls;       /* under way */
+};
+
+/* One effect on its way. */
+struct intake_call {
+    struct engine_call engine; /* first */
+    struct effect_intake *intake;
+    struct arena arena;
+};
+
+static void call_free(struct intake_call *call)
+{
+    struct effect_intake *intake = call->intake;
+    arena_release(&call->arena);
+    mem_free(intake->options.mem, call);
+    atomic_fetch_sub(&intake->calls, 1);
+}
+
+static void call_done(struct engine_call *engine)
+{
+    struct intake_call *call = CONTAINER_OF(engine, struct intake_call, engine);
+    const struct intake_options *options = &call->intake->options;
+    /* A different process may have sealed it first, or a person cancelled it: nothing to do. */
+    if (engine->err.status == OK && engine->decision.change == CHANGE_PUT &&
+        engine->decision.next.status == RECORD_PENDING) {
+        options->offer(options->offer_context, &engine->decision.next);
+    }
+    call_free(call);
+}
+
+/* The enqueue that the envelope would be becomes what its record waits for. */
+static void make_wake(struct engine_call *call, const struct store_intake_row *row)
+{
+    struct request made = call->request;
+    call->request = (struct request){.kind = REQUEST_WAKE,
+        .key = {.tenant = made.key.tenant},
+        .operation_id = row->operation_id,
+        .status = RECORD_PENDING,
+        .request = made.request,
+        .detail = made.detail,
+        .not_before_ms = made.not_before_ms};
+    call->wait_ms = 0;
+}
+
+/* It can never be sent as it is. */
+static void make_cancel(
+    struct engine_call *call, const struct store_intake_row *row, const char *reason)
+{
+    size_t len = strnlen(reason, LIMIT_REASON_BYTES_MAX);
+    call->request = (struct request){.kind = REQUEST_CANCEL,
+        .key = {.tenant = row->tenant},
+        .operation_id = row->operation_id,
+        .reason = slice_of(reason, len)};
+    call->request_body = SLICE_EMPTY;
+    call->wait_ms = 0;
+}
+
+static enum status read_row(const struct intake_types *types, struct intake_call *call,
+    const struct store_intake_row *row, struct member_fault *fault)
+{
+    struct store_intake_row kept = *row;
+    const struct json_value *envelope = NULL;
+    struct effect_order order;
+    struct effect_sender sender = {.types = &types->config->effects,
+        .vault = call->intake->options.vault,
+        .engine = call->intake->options.engine,
+        .arena = &call->arena};
+    enum status status = arena_copy(&call->arena, row->tenant, &kept.tenant);
+    status = status == OK ? arena_copy(&call->arena, row->envelope, &sender.text) : status;
+    status = status == OK ? json_read(sender.text, &call->arena, &envelope, &fault->err) : status;
+    if (status == OK) {
+        sender.tenant = kept.tenant;
+        status = effect_envelope_read(&sender, envelope, &call->engine, &order, fault);
+    }
+    if (status == OK) {
+        make_wake(&call->engine, &kept);
+    } else if (status == E_INVALID) {
+        make_cancel(&call->engine, &kept, fault->err.text);
+        status = OK;
+    }
+    return status;
+}
+
+/* A row that cannot be handled now is taken again later. */
+static void take_row(const struct intake_types *types, const struct store_intake_row *row)
+{
+    struct effect_intake *intake = types->intake;
+    struct member_fault fault = {.code = NULL};
+    struct intake_call *call = mem_zalloc(intake->options.mem, 1, sizeof *call);
+    if (call == NULL) {
+        return;
+    }
+    atomic_fetch_add(&intake->calls, 1);
+    call->intake = intake;
+    arena_init(&call->arena, intake->options.mem, ARENA_BYTES_MAX);
+    enum status status = read_row(types, call, row, &fault);
+    call->engine.arena = &call->arena;
+    call->engine.done = call_done;
+    if (status != OK || engine_submit(intake->options.engine, &call->engine, &fault.err) != OK) {
+        call_free(call);
+    }
+}
+
+static void found(void *context, const struct store_intake_row *rows, size_t count)
+{
+    const struct intake_types *types = context;
+    for (size_t i = 0; i < count; i++) {
+        take_row(types, &rows[i]);
+    }
+}
+
+static bool is_ready(void *context)
+{
+    const struct intake_types *types = context;
+    return types->list != NULL && atomic_load(&types->intake->calls) < CALLS_MAX;
+}
+
+/* ---- types and lifetime -------------------------------------------------------------------- */
+
+static void types_free(struct intake_types *types)
+{
+    if (types != NULL) {
+        const struct mem *mem = types->intake->options.mem;
+        config_free(types->config);
+        mem_free(mem, types->list);
+        mem_free(mem, types);
+    }
+}
+
+static enum status types_new(struct effect_intake *intake, struct config *config,
+    struct intake_types **ret_types, struct err *err)
+{
+    const struct config_effects *effects = &config->effects;
+    struct intake_types *types = mem_zalloc(intake->options.mem, 1, sizeof *types);
+    if (types == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    types->intake = intake;
+    types->config = config_hold(config);
+    types->list = mem_zalloc(intake->options.mem, effects->type_count + 1, sizeof *types->list);
+    if (types->list == NULL) {
+        types_free(types);
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < effects->type_count; i++) {
+        const struct config_effect *type = &effects->types[i];
+        types->list[i] = (struct store_effect_type){.name = type->name,
+            .tenants = type->connector->tenants,
+            .tenant_count = type->connector->tenant_count,
+            .window_ms = type->window_ms};
+    }
+    types->subscription = (struct engine_intake){.types = types->list,
+        .type_count = effects->type_count,
+        .is_ready = is_ready,
+        .found = found,
+        .context = types};
+    *ret_types = types;
+    return OK;
+}
+
+enum status intake_new(
+    const struct intake_options *options, struct effect_intake **ret_intake, struct err *err)
+{
+    struct effect_intake *intake = mem_zalloc(options->mem, 1, sizeof *intake);
+    if (intake == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    intake->options = *options;
+    *ret_intake = intake;
+    return OK;
+}
+
+enum status intake_use(struct effect_intake *intake, struct config *config, struct err *err)
+{
+    struct intake_types *types = NULL;
+    enum status status = types_new(intake, config, &types, err);
+    if (status == OK) {
+        engine_on_intake(intake->options.engine, &types->subscription);
+        types_free(intake->types); /* the engine no longer calls them */
+        intake->types = types;
+    }
+    return status;
+}
+
+void intake_stop(struct effect_intake *intake)
+{
+    engine_on_intake(intake->options.engine, NULL);
+}
+
+bool intake_is_idle(const struct effect_intake *intake)
+{
+    return atomic_load(&intake->calls) == 0;
+}
+
+void intake_free(struct effect_intake *intake)
+{
+    if (intake != NULL) {
+        ASSERT(intake_is_idle(intake));
+        types_free(intake->types);
+        mem_free(intake->options.mem, intake);
+    }
+}

@@ -1,0 +1,32 @@
+/*
+ * effects: the effects of a seal (once_seal_effects), from their JSON to calls that are in one
+ * commit with it.
+ *
+ * Promises:  what is checked and answered is that of the API's seal (envelope/seal_effects.h). What
+ *            the answer needs is allocated before the engine gets the calls.
+ * Ownership: the effects of a call own a copy of their text until lib_effects_free.
+ */
+#ifndef ONCE_LIB_EFFECTS_H
+#define ONCE_LIB_EFFECTS_H
+
+#include "envelope/seal_effects.h"
+#include "lib/call.h"
+
+struct lib_effects {
+    struct seal_effects list;
+    struct arena arena; /* the text, the calls and their answers */
+    struct buf told;    /* the array of the answer; its room is reserved */
+};
+
+/* Reads the effects of the seal. E_INVALID: there are no types, or an effect is invalid. E_NOMEM,
+ * E_UNAVAILABLE. */
+enum status lib_effects_new(struct once *once, const struct once_seal *seal,
+    const struct once_bytes *json, struct lib_effects **ret_effects, struct err *err) MUST_CHECK;
+/* NULL is fine. */
+void lib_effects_free(struct once *once, struct lib_effects *effects);
+/* The array of the answer, once the seal and its effects have happened. It does not allocate. */
+struct slice lib_effects_tell(struct lib_effects *effects);
+/* The effect that kept the seal from happening, counted from 1; 0: none did. */
+size_t lib_effects_refused(const struct lib_effects *effects);
+
+#endif
