@@ -17,6 +17,7 @@
 enum {
     SEEDS_DEFAULT = IS_SANITIZED ? 500 : 2000,
     SEEDS_LONG = IS_SANITIZED ? 12500 : 50000,
+    OWN_LONG_TIMES = 20,      /* a simulation's own number, in the long tier */
     SEEDS_FOR_COUNTERS = 500, /* with fewer, a rare thing may honestly be missing */
     FAILURES_MAX = 5,         /* more of them say no more */
     SEEDS_TWICE = 25,
@@ -67,8 +68,11 @@ static void watch_deaths(void)
 static bool read_options(
     const struct seeds_sim *sim, int argc, char **argv, struct options *ret_options)
 {
-    struct options options = {
-        .from = 1, .seeds = getenv("ONCE_TEST_LONG") != NULL ? SEEDS_LONG : SEEDS_DEFAULT};
+    bool is_long = getenv("ONCE_TEST_LONG") != NULL;
+    struct options options = {.from = 1, .seeds = is_long ? SEEDS_LONG : SEEDS_DEFAULT};
+    if (sim->seeds > 0) {
+        options.seeds = sim->seeds * (is_long ? OWN_LONG_TIMES : 1);
+    }
     for (int i = 1; i < argc; i++) {
         struct slice value = slice_str(i + 1 < argc ? argv[i + 1] : "");
         bool is_good = false;

@@ -5,9 +5,10 @@
  *     PROGRAM [--seeds N] [--from S]     N runs (2000), seeds S (1) and up
  *     PROGRAM --seed S [--trace]         one run, told step by step
  *
- * With ONCE_TEST_LONG set N is 50000; with sanitizers a quarter of either. The first seeds run
- * twice: the same seed has to be the same run, or replaying a failure would show something else. A
- * violation, a failed assertion and a sanitizer's report each print the seed and how to replay it.
+ * With ONCE_TEST_LONG set N is 50000; with sanitizers a quarter of either. A simulation may have
+ * its own N. The first seeds run twice: the same seed has to be the same run, or replaying a
+ * failure would show something else. A violation, a failed assertion and a sanitizer's report each
+ * print the seed and how to replay it.
  *
  * Ends with what happened how often. Something that never happened fails the run when there were
  * enough seeds for it: a simulation without late seals says nothing about late seals.
@@ -27,6 +28,7 @@ struct seeds_sim {
     const char *const *texts; /* what has to happen sometimes … */
     uint64_t *counts;         /* … and how often it did */
     size_t count;
+    uint64_t seeds; /* in the short tier, and 20 times as many in the long one; 0: the usual */
     /* Of the run under way, or of the last one. */
     const uint64_t *step;
     const uint64_t *trace; /* differs for runs that differ */

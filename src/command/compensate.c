@@ -225,7 +225,9 @@ static void begin(struct undoing *self, bool undoes)
     struct engine_call *call = first_call(self);
     if (self->record.status == RECORD_WAITING) {
         struct slice reason = call->request.reason;
-        if (command_effects_end(self->commands, &self->record, &self->detail, true, call) != OK) {
+        struct err err;
+        if (command_effects_end(
+                self->commands, &self->record, &self->detail, true, call, &err) != OK) {
             fail_memory(self);
             return;
         }

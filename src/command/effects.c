@@ -257,65 +257,81 @@ static void on_woken(struct engine_call *call)
     look_over((struct look *)call->context);
 }
 
-static enum status open_outcome(const struct commands *commands, const struct record_key *key,
-    struct slice text, struct arena *arena, struct slice *ret_outcome)
+/* The handler's answer, kept until the command ends. */
+static enum status open_outcome(const struct commands *commands, const struct record *record,
+    const struct detail *detail, struct arena *arena, struct slice *ret_outcome, struct err *err)
 {
     struct mem mem = arena_mem(arena);
+    const struct record_key *key = &record->key;
     struct vault_name name = {.tenant = key->tenant,
         .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
         .kind = RECORD_COMMAND};
+    struct slice text = detail->kept_outcome;
     size_t size = 0;
     struct buf plain;
-    struct err err;
     char *sealed = arena_alloc(arena, BASE64_BYTES_MAX(text.len) + 1);
-    if (sealed == NULL || !base64_read(text, BASE64_URL, sealed, &size)) {
-        return E_CORRUPT;
+    if (sealed == NULL) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    if (!base64_read(text, BASE64_URL, sealed, &size)) {
+        return err_set(err, E_CORRUPT, "the outcome kept with a command is invalid");
     }
     buf_init(&plain, &mem, OUTCOME_BYTES_MAX);
-    enum status status = vault_open(commands->vault, &name, slice_of(sealed, size), &plain, &err);
+    enum status status = vault_open(commands->vault, &name, slice_of(sealed, size), &plain, err);
     *ret_outcome = buf_view(&plain);
     return status;
 }
 
-enum status command_effects_end(const struct commands *commands, const struct record *record,
-    const struct detail *detail, bool has_failed, struct engine_call *call)
+/* A wake of a command, as it was read: to a new status, with a new detail. */
+static enum status compose_wake(const struct record *record, const struct detail *detail,
+    enum record_status status, struct engine_call *call, struct err *err)
 {
     struct mem mem = arena_mem(call->arena);
-    struct slice outcome = SLICE_EMPTY;
     struct buf out;
-    struct detail next = *detail;
     struct request *request = &call->request;
-    next.required = 0;
-    next.waits_for = SLICE_EMPTY;
-    next.kept_outcome = SLICE_EMPTY;
     buf_init(&out, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
-    enum status status =
-        open_outcome(commands, &record->key, detail->kept_outcome, call->arena, &outcome);
-    status = status == OK ? detail_put(&next, &out) : status;
-    if (status != OK) {
-        return status;
+    if (detail_put(detail, &out) != OK) {
+        return err_set(err, E_NOMEM, "out of memory for a command");
     }
     request->kind = REQUEST_WAKE;
     request->operation_id = record->operation_id;
-    request->version = record->version;
-    request->status = has_failed ? RECORD_FAILED : RECORD_EXECUTED;
-    request->reason = has_failed ? SLICE_LIT("a required effect failed")
-                                 : SLICE_LIT("its required effects are acknowledged");
+    request->version = record->version; /* W6 */
+    request->status = status;
     request->detail = buf_view(&out);
-    request->outcome.code = (int32_t)detail->kept_code;
-    request->outcome.meta = OUTCOME_META_JSON;
+    return OK;
+}
+
+/* The end of a command: all required effects are acknowledged; or one has failed, and the registry
+ * says that the command fails with it. */
+enum status command_effects_end(const struct commands *commands, const struct record *record,
+    const struct detail *detail, bool has_failed, struct engine_call *call, struct err *err)
+{
+    struct slice outcome = SLICE_EMPTY;
+    struct detail next = *detail;
+    next.required = 0;
+    next.waits_for = SLICE_EMPTY;
+    next.kept_outcome = SLICE_EMPTY;
+    enum status status = open_outcome(commands, record, detail, call->arena, &outcome, err);
+    status = status == OK ? compose_wake(record, &next,
+                                has_failed ? RECORD_FAILED : RECORD_EXECUTED, call, err)
+                          : status;
+    if (status != OK) {
+        return status;
+    }
+    call->request.reason = has_failed ? SLICE_LIT("a required effect failed")
+                                      : SLICE_LIT("its required effects are acknowledged");
+    call->request.outcome.code = (int32_t)detail->kept_code;
+    call->request.outcome.meta = OUTCOME_META_JSON;
     builder_outcome_body(call, outcome, LIMIT_OUTCOME_BYTES_MAX);
     return OK;
 }
 
-/* All required effects are acknowledged; or one has failed, and the registry says that the command
- * fails with it. */
 static void wake(struct look *look)
 {
     struct err err;
     look->wake = (struct engine_call){.context = look, .arena = &look->arena, .done = on_woken};
-    if (command_effects_end(
-            look->commands, &look->record, &look->detail, look->has_failed, &look->wake) != OK ||
+    if (command_effects_end(look->commands, &look->record, &look->detail, look->has_failed,
+            &look->wake, &err) != OK ||
         engine_submit(door_engine(look->commands->door), &look->wake, &err) != OK) {
         look_over(look);
     }
@@ -389,21 +405,26 @@ static void ask_next(struct look *look)
     submit_query(look, on_effect);
 }
 
+/* Whether the command waits for effects, and for which. */
+static bool waits_for(const struct record *record, struct arena *arena, struct detail *ret_detail,
+    const struct json_value **ret_list)
+{
+    return record->kind == RECORD_COMMAND && record->status == RECORD_WAITING &&
+           record->attempt > 0 && detail_read(record->detail, arena, ret_detail) == OK &&
+           json_read(ret_detail->waits_for, arena, ret_list, NULL) == OK &&
+           json_is(*ret_list, JSON_ARRAY);
+}
+
 static void on_command(struct engine_call *call)
 {
     struct look *look = call->context;
     const struct record *record = look->query.record;
-    bool waits = call->err.status == OK && record != NULL && record->status == RECORD_WAITING &&
-                 record->attempt > 0 &&
-                 detail_read(record->detail, &look->arena, &look->detail) == OK &&
-                 json_read(look->detail.waits_for, &look->arena, &look->waits_for, NULL) == OK &&
-                 json_is(look->waits_for, JSON_ARRAY);
-    if (!waits) {
-        struct commands *commands = look->commands;
+    if (call->err.status != OK || record == NULL ||
+        !waits_for(record, &look->arena, &look->detail, &look->waits_for)) {
         bool is_undone = call->err.status == OK && record != NULL && compensation_is_open(record);
         struct op_id id = is_undone ? record->operation_id : (struct op_id){{0}};
         if (is_undone) {
-            command_compensate(commands, &id, COMPENSATE_DRIVE);
+            command_compensate(look->commands, &id, COMPENSATE_DRIVE);
         }
         look_over(look);
         return;
@@ -428,6 +449,50 @@ bool command_effects_look(struct commands *commands, const struct op_id *id)
     look->query = (struct query){.kinds = STORE_KIND(RECORD_COMMAND), .operation_id = *id};
     submit_query(look, on_command);
     return true;
+}
+
+static bool names(const struct json_value *pair, const struct record_key *effect)
+{
+    return json_is(pair, JSON_ARRAY) && pair->count == 2 &&
+           slice_equal(json_text(&pair->items[0]), effect->scope) &&
+           slice_equal(json_text(&pair->items[1]), effect->key);
+}
+
+enum status commands_effect_acknowledged(struct commands *commands, const struct record *command,
+    const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err)
+{
+    struct mem mem = arena_mem(call->arena);
+    struct detail detail;
+    const struct json_value *list = NULL;
+    struct buf others;
+    struct jsonw json = {.out = &others};
+    uint32_t left = 0;
+    *ret_joins = false;
+    if (commands->vault == NULL || !waits_for(command, call->arena, &detail, &list)) {
+        return OK;
+    }
+    buf_init(&others, &mem, LIMIT_DETAIL_BYTES_MAX);
+    jsonw_open(&json, NULL, '[');
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (!names(&list->items[i], &effect->key)) {
+            jsonw_raw(&json, NULL, json_raw(detail.waits_for, &list->items[i]));
+            left++;
+        }
+    }
+    jsonw_close(&json, ']');
+    if (left == list->count) {
+        return OK; /* it does not wait for this one */
+    }
+    *ret_joins = true;
+    if (left == 0) {
+        return command_effects_end(commands, command, &detail, false, call, err);
+    }
+    detail.required -= detail.required > 0;
+    detail.waits_for = buf_view(&others);
+    call->request.delay_ms = COMMAND_LOOK_MS;
+    call->request.reason = command->reason;
+    return buf_status(&others) == OK ? compose_wake(command, &detail, RECORD_WAITING, call, err)
+                                     : err_set(err, E_NOMEM, "out of memory for a command");
 }
 
 void commands_effect_settled(struct commands *commands, const struct record *effect)

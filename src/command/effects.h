@@ -1,14 +1,15 @@
 /*
  * effects: the effects of a command (CCO-10). Its handler returns them in `effects`; they enter the
  * outbox in the commit that keeps the handler's outcome: both happen, or neither. The command waits
- * for the required ones: it is awaiting_effects, and executed when the last of them is
- * acknowledged.
+ * for the required ones: it is awaiting_effects. Each acknowledgement takes its effect out of the
+ * command's list in the same commit, and the last one executes the command: the version of the
+ * command decides between acknowledgements that race, in any number of processes.
  *
  * Crash:     before the commit: the handler ran and the outcome is unknown (blocked). After it: the
  *            command waits, and is checked whenever it is due until its effects are settled.
- * Does not:  end the command in the commit of the last acknowledgement. The end follows at once, by
- *            a wake that names the version that was read; after a crash in between, or beyond
- *            COMMAND_LOOKS_OPEN_MAX, within seconds.
+ * Does not:  end the command in the commit of an effect that failed or was given up: the end
+ *            follows at once, by a wake that names the version that was read; after a crash in
+ *            between, or beyond COMMAND_LOOKS_OPEN_MAX, within seconds.
  */
 #ifndef ONCE_COMMAND_EFFECTS_H
 #define ONCE_COMMAND_EFFECTS_H
@@ -34,7 +35,8 @@ void command_effects_settled(struct dispatch_call *call);
 /* Compose the end of a command that waits for its effects, in the call's arena. It names the
  * version of the record. E_CORRUPT, E_NOMEM, E_INVALID. */
 enum status command_effects_end(const struct commands *commands, const struct record *record,
-    const struct detail *detail, bool has_failed, struct engine_call *call) MUST_CHECK;
+    const struct detail *detail, bool has_failed, struct engine_call *call,
+    struct err *err) MUST_CHECK;
 
 /* Check whether the effects that a command waits for are settled, and end the command if so. False:
  * not possible now. Any thread. */

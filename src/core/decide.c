@@ -730,7 +730,8 @@ static void wake(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
     bool starts = request->status == RECORD_PENDING || request->status == RECORD_IN_PROGRESS;
-    bool ran = request->status == RECORD_EXECUTED || request->status == RECORD_FAILED;
+    bool ran = request->status == RECORD_EXECUTED || request->status == RECORD_FAILED ||
+               request->status == RECORD_WAITING;
     if (found->status != RECORD_WAITING) {
         leave(decision, DECISION_WRONG_STATUS, "W4", found);
     } else if (request->version != 0 && request->version != found->version) {
@@ -745,6 +746,9 @@ static void wake(struct decision *decision, const struct record *found,
     } else if (request->status == RECORD_PENDING) {
         become_pending(keep(decision, found), request, moment);
         put(decision, DECISION_DONE, "W2", moment);
+    } else if (request->status == RECORD_WAITING) {
+        become_waiting(keep(decision, found), request, moment);
+        put(decision, DECISION_DONE, "W7", moment);
     } else {
         settle(keep(decision, found), request->status, request, moment);
         put(decision, DECISION_DONE, "W2", moment);

@@ -94,9 +94,10 @@
  *
  *   wake        W1 as H1: not_found. W2 waiting: pending, in_progress (claimed: a grant), executed,
  *               failed or rejected, as asked. W3 its due is over, and pending or in_progress is
- *               asked for: too_late. W4 not waiting: wrong_status. W5 never granted, and executed
- *               or failed is asked for: wrong_status (P6). W6 the request names the version that it
- *               was made for, and the record has changed since: wrong_status; after W4.
+ *               asked for: too_late. W4 not waiting: wrong_status. W5 never granted, and executed,
+ *               failed or waiting is asked for: wrong_status (P6). W6 the request names the version
+ *               that it was made for, and the record has changed since: wrong_status; after W4.
+ *               W7 waiting, and asked for: it waits on, for less, with a new due.
  *   cancel      X1 as H1. X2 pending, waiting, dead: rejected. X3 rejected: done again. X4 else:
  *               wrong_status. X5 a command that waits for its effects: wrong_status, because it ran
  *               and "rejected" would let it run again (P5). X6 as W6. Both before X2.

@@ -112,12 +112,12 @@ enum { KIND_END = sizeof kinds / sizeof *kinds };
 
 /* The arrows of the state diagram, by their start; 0 is absent. in_progress to in_progress is a
  * renewal, or a takeover after the lease; pending to pending is a person who asks for an earlier
- * attempt. */
+ * attempt; waiting to waiting is a record that waits for less than before. */
 static const unsigned arrows[RECORD_STATUS_END] = {
     [0] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(WAITING),
     [RECORD_PENDING] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(DEAD) | STATUS(REJECTED),
-    [RECORD_WAITING] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(EXECUTED) | STATUS(FAILED) |
-                       STATUS(REJECTED),
+    [RECORD_WAITING] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(WAITING) | STATUS(EXECUTED) |
+                       STATUS(FAILED) | STATUS(REJECTED),
     [RECORD_IN_PROGRESS] = STATUS(IN_PROGRESS) | STATUS(PENDING) | STATUS(WAITING) | STATUS(DEAD) |
                            STATUS(UNKNOWN) | STATUS(RELEASED) | STATUS(EXECUTED) | STATUS(FAILED) |
                            STATUS(REJECTED),

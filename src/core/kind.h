@@ -17,7 +17,8 @@
  *   (absent) --enqueue--> pending | waiting
  *   pending --claim--> in_progress --retry--> pending
  *   pending | in_progress --give up--> dead --take up--> pending
- *   in_progress --wait--> waiting --wake--> pending | in_progress | executed | failed | rejected
+ *   in_progress --wait--> waiting --wake--> pending | in_progress | executed | failed | rejected |
+ *                                           waiting (for less)
  *   in_progress --lease over, holder gone, unknown--> unknown
  *   unknown --resolve--> executed | failed | released (an operation) | pending (all others)
  *   in_progress --release--> released --begin--> in_progress      (an operation)

@@ -88,11 +88,13 @@ static unsigned statuses_of(enum request_kind kind)
     const unsigned failed = 1u << RECORD_FAILED;
     const unsigned rejected = 1u << RECORD_REJECTED;
     const unsigned pending = 1u << RECORD_PENDING;
+    const unsigned waiting = 1u << RECORD_WAITING;
     switch (kind) {
     case REQUEST_SEAL: return executed | failed | rejected;
     case REQUEST_RESOLVE: return executed | failed | pending | 1u << RECORD_RELEASED;
-    case REQUEST_WAKE: return executed | failed | rejected | pending | 1u << RECORD_IN_PROGRESS;
-    case REQUEST_ENQUEUE: return pending | 1u << RECORD_WAITING | 1u << 0;
+    case REQUEST_WAKE:
+        return executed | failed | rejected | pending | waiting | 1u << RECORD_IN_PROGRESS;
+    case REQUEST_ENQUEUE: return pending | waiting | 1u << 0;
     case REQUEST_COMPENSATION_SETTLE: return 1u << RECORD_COMPENSATED | 1u << RECORD_UNKNOWN;
     case REQUEST_BEGIN:
     case REQUEST_RELEASE:

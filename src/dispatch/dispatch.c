@@ -208,7 +208,7 @@ static void take_arrivals(struct dispatch *dispatch, struct job *newest)
         if (at->granted != NULL) {
             take_granted(at);
         } else if (dispatch->is_ended || atomic_load(&dispatch->is_draining) ||
-                   job_find(dispatch, &at->operation_id) != NULL) {
+                   job_find(dispatch, &at->operation_id) != NULL || !job_fits(at)) {
             mem_free(dispatch->mem, at); /* D2 */
             atomic_fetch_sub(&dispatch->job_count, 1);
         } else {
@@ -240,9 +240,10 @@ static bool on_found(void *context, const struct store_due *dues, size_t count)
 {
     struct dispatch *dispatch = context;
     (void)pthread_mutex_lock(&dispatch->lock);
-    bool fits = dispatch->found_count + count <= FOUND_MAX &&
-                atomic_load(&dispatch->job_count) + dispatch->found_count + count <= JOBS_MAX &&
-                !dispatch->is_resubscribing;
+    bool fits =
+        dispatch->found_count + count <= FOUND_MAX &&
+        atomic_load(&dispatch->job_count) + dispatch->found_count + count <= JOBS_FOUND_MAX &&
+        !dispatch->is_resubscribing;
     if (fits) {
         memcpy(dispatch->found + dispatch->found_count, dues, count * sizeof *dues);
         dispatch->found_count += count;

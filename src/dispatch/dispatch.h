@@ -98,6 +98,10 @@ struct dispatch_kind {
      * Any thread. */
     struct slice (*lane)(
         const struct dispatch_plan *plan, const struct record *record, struct arena *arena);
+    /* The record that goes before this one in its lane, in whichever process: this one is claimed
+     * when that one needs no further attempt (core/lane.h). False: there is none. May be NULL. Any
+     * thread. */
+    bool (*after)(const struct record *record, struct op_id *ret_id);
     /* What to do about an unknown record. NULL: hold. To have it sent again, it may set the
      * record's detail, in the arena. */
     enum dispatch_unknown (*unknown)(const struct dispatch_plan *plan, const struct record *record,
@@ -106,6 +110,10 @@ struct dispatch_kind {
      * again and is tried later. Any other error: it can never be composed, and settle is called
      * with fault set. */
     enum status (*compose)(struct dispatch_call *call, struct err *err);
+    /* A second record that the settling changes as well. True: it is read just before settle, into
+     * call->other. If the group is refused because that record has changed since, it is read and
+     * settle is called again. May be NULL. */
+    bool (*other)(struct dispatch_call *call, struct op_id *ret_id);
     /* Set the calls that settle the record. E_NOMEM: try again. */
     enum status (*settle)(struct dispatch_call *call, struct err *err);
     /* Those calls are durable; the first has its decision. May be NULL. */
@@ -137,10 +145,11 @@ struct dispatch_call {
     void *own; /* the kind's, in arena */
 
     /* For settle. */
-    const struct outcall *out; /* finished; NULL: nothing was sent, and fault says why */
-    struct err fault;          /* compose failed, or the server is ending */
-    bool is_alone;             /* the group was refused: add only the call that settles the record
+    const struct outcall *out;  /* finished; NULL: nothing was sent, and fault says why */
+    struct err fault;           /* compose failed, or the server is ending */
+    bool is_alone;              /* the group was refused: add only the call that settles the record
                                   itself */
+    const struct record *other; /* as dispatch_kind.other asks; NULL: absent, or not asked for */
 
     /* Set by settle: one dependent group. The first call settles the record itself. Made by
      * dispatch_settle_new. */

@@ -11,6 +11,7 @@
  *                   │          │ its turn           └─ ask ──▶ CALLING
  *                   │          ▼
  *                   │       CLAIMING ─ somebody else was faster ─▶ (over)
+ *                   │          │     ─ the one before it in its lane is not over ─▶ RESTING
  *                   │          │ claimed, durably (P6)
  *                   │          ▼
  *                   │       CALLING ─ answered, failed or cut ─▶ SETTLING ─ settled ─▶ (over)
@@ -37,8 +38,9 @@
  *       notes it and reads the record again when it is over: no due is lost.
  *   D3  CALLING has a grant of this process and settles under its fence, or it is a question (P6).
  *       Nothing is sent when the lease no longer covers the call (P1): run.c, check_lease.
- *   D5  an ordered job keeps its lane while it rests, so that later jobs do not overtake it. A
- *       restart forgets which job rested: then the one that is due first goes first.
+ *   D5  an ordered job keeps its lane while it rests, so that later jobs do not overtake it. The
+ *       order itself is in the store (core/lane.h): a job is claimed only when the record before it
+ *       is over, so that it holds across restarts and between processes.
  *   D4  a job that has taken a place of its target (in_flight) gives it back exactly once.
  */
 #ifndef ONCE_DISPATCH_IMPL_H
@@ -55,20 +57,28 @@
 #include "net/loop.h"
 
 enum {
-    JOBS_MAX = 1 << 17,    /* 20 MiB; any more stay in the store until there is room */
-    JOB_BUCKETS = 1 << 14, /* by id */
-    READS_MAX = 64,        /* records read at a time */
-    QUESTIONS_MAX = 16,    /* at a time: a provider that was down is not overrun */
-    RUNS_MAX = 1024,       /* claimed, called or settled at a time */
-    CLAIMS_MAX = 256,      /* handed to the engine together */
-    TENANT_BUCKETS = 64,   /* of one target, by the tenant's name */
-    FOUND_MAX = 1 << 11,   /* dues in transit from the engine's thread */
+    JOBS_MAX = 1 << 17,                /* 20 MiB; any more stay in the store until there is room */
+    JOBS_FOUND_MAX = JOBS_MAX / 4 * 3, /* of them found by their due: the rest is for new ones, so
+                                          that a backlog does not fill all places */
+    LANE_OFFERS_MAX = JOBS_MAX / 16,   /* that wait in one lane: a new one beyond is found by its
+                                          due, and leaves its place to a different lane */
+    JOB_BUCKETS = 1 << 14,             /* by id */
+    READS_MAX = 64,                    /* records read at a time */
+    QUESTIONS_MAX = 16,                /* at a time: a provider that was down is not overrun */
+    RUNS_MAX = 1024,                   /* claimed, called or settled at a time */
+    CLAIMS_MAX = 256,                  /* handed to the engine together */
+    TENANT_BUCKETS = 64,               /* of one target, by the tenant's name */
+    FOUND_MAX = 1 << 11,               /* dues in transit from the engine's thread */
     CONCURRENCY_USUAL = 64,
+    ORDER_MS = 200,        /* until a job asks again whether the one before it is over, when that is
+                              with a different process */
     AGAIN_MS = 1000,       /* after the store could not be reached, or memory was short */
     OLDEST_MS = 1000,      /* between two searches for the oldest waiting call */
     REST_MS_MAX = 60000,   /* in memory; a record that is due later is found by its due */
     LEASE_SPARE_MS = 5000, /* by which a lease outlasts its call: time to settle */
     SETTLES_MAX_CUT = 3,   /* tries to settle while the server is ending */
+    STARVED_MAX = 2,       /* tries to settle without memory for the calls */
+    RACES_MAX = 64,        /* lost for the second record of a group; then it is left out */
     RUN_ARENA_BYTES_MAX = 64 << 20,
     ANSWER_BYTES_USUAL = 1 << 20,
     ANSWER_MEMORY_BYTES = 64 << 10,
@@ -101,6 +111,7 @@ struct job {
     struct job *chain; /* of its bucket */
     struct dispatch *dispatch;
     struct op_id operation_id;
+    struct op_id after; /* the record that must be over before; if has_after */
     struct digest lane_key;
     struct dispatch_gauge *gauge; /* QUEUED and later */
     struct gauge_tenant *tenant;  /* likewise */
@@ -109,6 +120,7 @@ struct job {
     struct granted_copy *granted; /* of a granted arrival; NULL: not granted */
     enum job_state state;
     bool is_ordered;   /* its lane is ordered */
+    bool has_after;    /* it is not known yet whether `after` is over */
     bool is_due_again; /* D2 */
     bool has_lane;     /* it is in its lane, or taken from it */
     int64_t due_ms;    /* of the record, when it was read; 0: not known */
@@ -136,6 +148,7 @@ struct dispatching {
     uint64_t ticket;  /* of the breaker */
     uint64_t started_nanos;
     unsigned settles;          /* tries to settle so far */
+    unsigned races;            /* of them: lost for call.other */
     struct net_deadline pause; /* until the next try */
     atomic_uint unsettled;     /* calls of the group that are in the engine */
 };
@@ -258,7 +271,10 @@ void job_free(struct job *job);
 void job_move(struct job *job, enum job_state state);
 void job_found(struct job *job); /* to the list of jobs to be read */
 void job_queue(struct job *job); /* to its lane */
+/* Whether its lane has room for one that was just offered. */
+bool job_fits(const struct job *job);
 void job_rest(struct job *job, int64_t ms);
+void job_leave_lane(struct job *job); /* let the jobs after it go first */
 /* The job is finished: read the record again if a due was noted, else free the job. */
 void job_over(struct job *job);
 /* Read, claim and call whatever is possible now. */
@@ -273,6 +289,8 @@ void run_free(struct dispatching *run);
 void run_read(struct dispatching *run);
 /* Make the claim, for the caller to submit. */
 void run_claim(struct dispatching *run);
+/* Claim it after the record before it in its lane, if that is over. */
+void run_claim_in_order(struct dispatching *run);
 void run_claim_refused(struct dispatching *run, const struct err *err);
 /* Call a record that was granted before: run->granted. */
 void run_granted(struct dispatching *run);

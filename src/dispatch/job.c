@@ -124,7 +124,7 @@ static struct job *found_take(struct dispatch *dispatch)
     return CONTAINER_OF(item, struct job, item);
 }
 
-static void leave_lane(struct job *job)
+void job_leave_lane(struct job *job)
 {
     if (job->has_lane) {
         job->has_lane = false;
@@ -160,9 +160,10 @@ bool job_place(struct job *job, const struct dispatch_plan *plan, const struct r
     lane_key(job, record, order);
     arena_release(&arena);
     if (job->gauge != target->gauge || !digest_equal(&before, &job->lane_key)) {
-        leave_lane(job); /* kept while it rested; it belongs in a different one now */
+        job_leave_lane(job); /* kept while it rested; it belongs in a different one now */
     }
     job->is_ordered = order.len > 0;
+    job->has_after = plan->kind->after != NULL && plan->kind->after(record, &job->after);
     job->due_ms = record->due_ms;
     job->gauge = target->gauge;
     (void)pthread_mutex_lock(&dispatch->lock);
@@ -200,11 +201,17 @@ void job_queue(struct job *job)
     count_waiting(job->gauge);
 }
 
+bool job_fits(const struct job *job)
+{
+    const struct turns_lane *lane = turns_find(&job->gauge->turns, &job->lane_key);
+    return lane == NULL || lane->waiting < LANE_OFFERS_MAX;
+}
+
 void job_rest(struct job *job, int64_t ms)
 {
     struct net_loop *loop = dispatch_loop(job->dispatch);
     if (!job->is_ordered) {
-        leave_lane(job);
+        job_leave_lane(job);
     }
     job_move(job, JOB_RESTING);
     ASSERT(job->run == NULL);
@@ -213,7 +220,7 @@ void job_rest(struct job *job, int64_t ms)
 
 void job_over(struct job *job)
 {
-    leave_lane(job);
+    job_leave_lane(job);
     if (job->is_due_again && !atomic_load(&job->dispatch->is_draining)) {
         job->is_due_again = false;
         job_move(job, JOB_RESTING);
@@ -290,6 +297,10 @@ static bool start(struct turn *turn, struct claims *claims)
     run->has_place = true;
     run->ticket = gauge_enter(gauge, turn->now_ms);
     job_move(job, JOB_CLAIMING);
+    if (job->has_after) {
+        run_claim_in_order(run);
+        return true;
+    }
     run_claim(run);
     claims->runs[claims->count] = run;
     claims->calls[claims->count++] = &run->claim;

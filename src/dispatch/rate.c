@@ -18,3 +18,8 @@ bool rate_take(struct rate *rate, double per_second, int64_t now_ms, int64_t *re
     rate->used += 1;
     return true;
 }
+
+void rate_give(struct rate *rate)
+{
+    rate->used = rate->used > 1 ? rate->used - 1 : 0;
+}

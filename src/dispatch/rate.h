@@ -19,4 +19,7 @@ struct rate {
  * A clock that goes back gives nothing and takes nothing. */
 bool rate_take(struct rate *rate, double per_second, int64_t now_ms, int64_t *ret_wait_ms);
 
+/* Give one call back that was taken and not made. */
+void rate_give(struct rate *rate);
+
 #endif

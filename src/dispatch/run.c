@@ -5,11 +5,14 @@
  *   run_claim    the durable grant (P6); on_claimed
  *   call         the request is composed and sent; on_called
  *   settle       the kind's calls for the answer go to the engine as one group; on_settled
+ *
+ * This file is past 800 lines because a job is followed from first read to settling in one place.
  */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/rand.h"
+#include "core/lane.h"
 #include "dispatch/impl.h"
 #include "engine/request_builder.h"
 
@@ -166,21 +169,27 @@ static void on_query(struct engine_call *call)
     post((struct dispatching *)(void *)call);
 }
 
-void run_read(struct dispatching *run)
+/* Read a record into run->read; then is called on loop 0, in any case. */
+static void read_record(
+    struct dispatching *run, const struct op_id *id, void (*then)(struct dispatching *run))
 {
-    struct dispatch *dispatch = run->job->dispatch;
     struct err err;
     run->read = (struct query){.kind = QUERY_OPERATION,
         .any_tenant = true,
-        .kinds = STORE_KINDS_ALL,
-        .operation_id = run->job->operation_id,
+        .kinds = STORE_KINDS_ASKED,
+        .operation_id = *id,
         .call = {.arena = &run->arena, .done = on_query}};
-    run->then = on_read;
-    dispatch->reads++;
-    if (query_submit(door_engine(dispatch->door), &run->read, &err) != OK) {
+    run->then = then;
+    if (query_submit(door_engine(run->job->dispatch->door), &run->read, &err) != OK) {
         run->read.call.err = err;
         post(run);
     }
+}
+
+void run_read(struct dispatching *run)
+{
+    run->job->dispatch->reads++;
+    read_record(run, &run->job->operation_id, on_read);
 }
 
 /* ---- claiming ------------------------------------------------------------------------------ */
@@ -304,6 +313,69 @@ void run_claim_refused(struct dispatching *run, const struct err *err)
 {
     run->claim.err = *err;
     post(run);
+}
+
+/* ---- in order ------------------------------------------------------------------------------ */
+
+/* Whether an unknown record waits for a person: then nobody else should wait for it. */
+static bool is_held(struct dispatching *run, const struct record *record)
+{
+    struct slice detail = SLICE_EMPTY;
+    const struct dispatch_kind *kind = run->plan->kind;
+    return record->status == RECORD_UNKNOWN && record->kind == kind->kind &&
+           (kind->unknown == NULL || kind->unknown(run->plan, record, run->read.call.now_ms,
+                                         &run->arena, &detail) == DISPATCH_HOLD);
+}
+
+/* The one before it is not over. If that is a job of ours, it may be behind this one in the lane:
+ * let it pass. Otherwise the whole lane waits. */
+static void wait_in_order(struct dispatching *run)
+{
+    struct job *job = run->job;
+    rate_give(&job->tenant->rate);
+    if (job_find(job->dispatch, &job->after) != NULL) {
+        job_leave_lane(job);
+    }
+    leave(run, ORDER_MS);
+}
+
+static void on_before(struct dispatching *run)
+{
+    struct job *job = run->job;
+    struct dispatch *dispatch = job->dispatch;
+    const struct record *before = run->read.record;
+    struct err err;
+    if (run->read.call.err.status != OK || run->plan == NULL) {
+        leave(run, run->plan == NULL ? 0 : again_ms(run, &run->read.call));
+        return;
+    }
+    switch (lane_turn(before, before != NULL && is_held(run, before))) {
+    case LANE_BLOCKED: wait_in_order(run); return;
+    case LANE_LOOK:
+        if (lane_after(before, &job->after)) {
+            run_claim_in_order(run);
+            return;
+        }
+        break;
+    case LANE_PASSED: break;
+    }
+    job->has_after = false; /* it stays so: only a person can have it attempted again */
+    dispatch_plan_give(dispatch, run->plan);
+    run->plan = NULL;
+    run_claim(run);
+    if (engine_submit(door_engine(dispatch->door), &run->claim, &err) != OK) {
+        run_claim_refused(run, &err);
+    }
+}
+
+void run_claim_in_order(struct dispatching *run)
+{
+    struct job *job = run->job;
+    struct dispatch *dispatch = job->dispatch;
+    if (run->plan == NULL) {
+        run->plan = dispatch_plan_take(dispatch, job->gauge->kind->kind);
+    }
+    read_record(run, &job->after, on_before);
 }
 
 /* ---- unknown records ----------------------------------------------------------------------- */
@@ -667,17 +739,49 @@ static void give_up(struct dispatching *run)
     leave(run, 0);
 }
 
+static void compose_and_submit(struct dispatching *run)
+{
+    compose_settling(run);
+    if (run->call.call_count == 0) {
+        submit_again(run);
+    } else {
+        submit(run);
+    }
+}
+
+static void on_other(struct dispatching *run)
+{
+    run->call.call_count = 0;
+    run->call.other = run->read.record;
+    if (run->read.call.err.status == OK) {
+        compose_and_submit(run);
+    } else {
+        submit_again(run);
+    }
+}
+
+/* Compose the calls and submit them, after a read of the second record if there is one. */
+static void read_and_submit(struct dispatching *run)
+{
+    struct dispatch_call *call = &run->call;
+    struct op_id id;
+    bool has_other = run->plan != NULL && run->plan->kind->other != NULL && !call->is_alone &&
+                     run->plan->kind->other(call, &id);
+    if (!has_other) {
+        compose_and_submit(run);
+        return;
+    }
+    read_record(run, &id, on_other);
+}
+
 static void on_pause_over(struct net_deadline *deadline, uint64_t now_ms)
 {
     struct dispatching *run = CONTAINER_OF(deadline, struct dispatching, pause);
     (void)now_ms;
-    if (run->call.call_count == 0) {
-        compose_settling(run);
-    }
-    if (run->call.call_count == 0) {
-        give_up(run);
-    } else {
+    if (run->call.call_count > 0) {
         submit(run);
+    } else {
+        read_and_submit(run);
     }
 }
 
@@ -690,6 +794,11 @@ static void submit_again(struct dispatching *run)
     enum status status = call->call_count > 0 ? call->calls[0]->err.status : E_NOMEM;
     bool ends = atomic_load(&dispatch->is_cut);
     if (is_refused(call) && !call->is_alone) {
+        bool is_raced = call->other != NULL && !call->calls[0]->refused;
+        if (is_raced && run->races++ < RACES_MAX) {
+            read_and_submit(run); /* the second record has changed: decide again */
+            return;
+        }
         call->is_alone = true;
         compose_settling(run);
         if (call->call_count > 0) {
@@ -697,8 +806,11 @@ static void submit_again(struct dispatching *run)
             return;
         }
     }
+    run->settles += call->call_count == 0; /* it did not get as far as the engine */
+    bool is_starved = call->call_count == 0 && run->read.call.err.status == OK;
     bool is_over = engine_failure(door_engine(dispatch->door), NULL);
-    if (is_over || status == E_INVALID || (ends && run->settles >= SETTLES_MAX_CUT)) {
+    if (is_over || status == E_INVALID || (is_starved && run->settles >= STARVED_MAX) ||
+        (ends && run->settles >= SETTLES_MAX_CUT)) {
         give_up(run);
         return;
     }
@@ -710,12 +822,7 @@ static void submit_again(struct dispatching *run)
 static void settle(struct dispatching *run)
 {
     job_move(run->job, JOB_SETTLING);
-    compose_settling(run);
-    if (run->call.call_count == 0) {
-        submit_again(run);
-    } else {
-        submit(run);
-    }
+    read_and_submit(run);
 }
 
 /* ---- records that are already granted ------------------------------------------------------ */

@@ -34,6 +34,7 @@ void turns_check(const struct turns *turns)
             ASSERT(at->in_ring == belongs_in_ring(at)); /* N1 */
             ASSERT(at->first != NULL || at->out > 0);   /* N2 */
             ASSERT((at->first == NULL) == (at->last == NULL));
+            ASSERT((at->first == NULL) == (at->waiting == 0));
             lanes++;
         }
     }
@@ -99,16 +100,29 @@ void turns_release(struct turns *turns)
     *turns = (struct turns){.mem = turns->mem};
 }
 
+static struct turns_lane *find(struct turns *turns, const struct digest *key)
+{
+    struct turns_lane *at = *bucket_of(turns, key);
+    while (at != NULL && !digest_equal(&at->key, key)) {
+        at = at->chain;
+    }
+    return at;
+}
+
+const struct turns_lane *turns_find(struct turns *turns, const struct digest *key)
+{
+    return find(turns, key);
+}
+
 struct turns_lane *turns_lane(
     struct turns *turns, const struct digest *key, void *owner, bool is_ordered)
 {
     struct turns_lane **bucket = bucket_of(turns, key);
-    for (struct turns_lane *at = *bucket; at != NULL; at = at->chain) {
-        if (digest_equal(&at->key, key)) {
-            return at;
-        }
+    struct turns_lane *lane = find(turns, key);
+    if (lane != NULL) {
+        return lane;
     }
-    struct turns_lane *lane = mem_zalloc(turns->mem, 1, sizeof *lane);
+    lane = mem_zalloc(turns->mem, 1, sizeof *lane);
     if (lane != NULL) {
         lane->key = *key;
         lane->owner = owner;
@@ -130,6 +144,7 @@ void turns_put(struct turns *turns, struct turns_lane *lane, struct turns_item *
     }
     lane->last = item;
     turns->waiting++;
+    lane->waiting++;
     settle(turns, lane);
 }
 
@@ -141,6 +156,7 @@ void turns_put_back(struct turns *turns, struct turns_lane *lane, struct turns_i
     lane->first = item;
     lane->last = lane->last == NULL ? item : lane->last;
     turns->waiting++;
+    lane->waiting++;
     settle(turns, lane);
 }
 
@@ -158,6 +174,7 @@ struct turns_item *turns_take(struct turns *turns,
             lane->last = lane->first == NULL ? NULL : lane->last;
             lane->out++;
             turns->waiting--;
+            lane->waiting--;
             *ret_lane = lane;
             settle(turns, lane);
             return item;

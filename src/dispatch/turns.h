@@ -37,9 +37,10 @@ struct turns_lane {
     struct digest key;
     struct turns_item *first;
     struct turns_item *last;
-    void *owner;     /* the caller's: the owner of the lane */
-    bool is_ordered; /* one item is out at a time */
-    uint32_t out;    /* items taken and not over */
+    void *owner;      /* the caller's: the owner of the lane */
+    bool is_ordered;  /* one item is out at a time */
+    uint32_t out;     /* items taken and not over */
+    uint32_t waiting; /* its items */
     bool in_ring;
 };
 
@@ -55,6 +56,8 @@ void turns_init(struct turns *turns, const struct mem *mem);
 /* The items are the caller's to free. */
 void turns_release(struct turns *turns);
 
+/* NULL: there is none. */
+const struct turns_lane *turns_find(struct turns *turns, const struct digest *key);
 /* The lane of that key, created if it is new; NULL: out of memory. It must be given an item. */
 struct turns_lane *turns_lane(
     struct turns *turns, const struct digest *key, void *owner, bool is_ordered);

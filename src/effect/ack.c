@@ -35,6 +35,8 @@ struct later_ack {
     struct slice timestamp; /* the service's own; ours is used */
     struct effect_detail detail;
     struct dispatch_call call; /* settles the effect */
+    struct api_query command;  /* reads the effect's command */
+    unsigned races;            /* lost for the command */
     _Atomic size_t left;
 };
 
@@ -72,6 +74,13 @@ static void show(struct later_ack *self)
 
 static void compose_and_submit(struct later_ack *self);
 
+static void on_command(struct api_query *query)
+{
+    struct later_ack *self = CONTAINER_OF(query, struct later_ack, command);
+    self->call.other = query->query.record;
+    compose_and_submit(self);
+}
+
 static void resume(void *context, struct http_exchange *exchange)
 {
     (void)context;
@@ -84,7 +93,12 @@ static void resume(void *context, struct http_exchange *exchange)
     for (size_t i = 0; i < call->call_count; i++) {
         is_refused = is_refused || call->calls[i]->refused;
     }
-    if (is_refused && call->call_count > 1 && !first->refused) {
+    bool is_raced = is_refused && call->call_count > 1 && !first->refused;
+    if (is_raced && call->other != NULL && self->races++ < EFFECT_RACES_MAX) {
+        effects_read_command(&self->command, request, call->record, &self->detail, on_command);
+        return;
+    }
+    if (is_raced) {
         call->is_alone = true; /* as the dispatcher does: settle the effect by itself */
         compose_and_submit(self);
         return;
@@ -95,7 +109,9 @@ static void resume(void *context, struct http_exchange *exchange)
     }
     enum decision_kind kind = first->decision.kind;
     if (kind == DECISION_SEALED || kind == DECISION_DONE || kind == DECISION_UNKNOWN) {
-        effects_settled(effects, &first->decision.next);
+        if (call->calls[call->call_count - 1]->decision.next.kind != RECORD_COMMAND) {
+            effects_settled(effects, &first->decision.next);
+        }
         if (first->decision.next.status == RECORD_PENDING) {
             effects_offer(effects, &first->decision.next);
         }
@@ -202,7 +218,7 @@ static void go_on(struct later_ack *self, bool is_before)
     } else if (!is_open) {
         effects_refuse_status(request, record);
     } else {
-        compose_and_submit(self);
+        effects_read_command(&self->command, request, record, detail, on_command);
     }
 }
 

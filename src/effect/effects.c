@@ -224,6 +224,21 @@ void effects_settled(struct effects *effects, const struct record *record)
     }
 }
 
+void effects_read_command(struct api_query *query, struct api_request *request,
+    const struct record *effect, const struct effect_detail *detail,
+    void (*then)(struct api_query *query))
+{
+    *query = (struct api_query){.request = request, .answer = then};
+    if (!effect_has_command(effect, detail)) {
+        then(query);
+        return;
+    }
+    query->query.kind = QUERY_OPERATION;
+    query->query.kinds = STORE_KIND(RECORD_COMMAND);
+    query->query.operation_id = effect->parent;
+    api_query_run(query, request);
+}
+
 void effects_refuse_missing(struct api_request *request)
 {
     api_refuse_plain(request, 404, "effect_not_found", "there is no such effect");

@@ -55,6 +55,12 @@ enum status effects_note_change(
 void effects_offer(struct effects *effects, const struct record *record);
 /* An effect's result is durable: notify its parent. */
 void effects_settled(struct effects *effects, const struct record *record);
+enum { EFFECT_RACES_MAX = 64 }; /* lost for the command of an effect; then it is left out */
+/* Read the command of an effect, for the commit that acknowledges the effect: query->query.record.
+ * then is its answer, and is called at once, with no record, if the effect has no command. */
+void effects_read_command(struct api_query *query, struct api_request *request,
+    const struct record *effect, const struct effect_detail *detail,
+    void (*then)(struct api_query *query));
 /* An id in a path: "eff_…". False: it is malformed; the request has been answered. */
 bool effects_id(struct api_request *request, struct op_id *ret_id) MUST_CHECK;
 void effects_refuse_missing(struct api_request *request);

@@ -1,7 +1,8 @@
 /*
  * An operator's actions on one effect: retry, cancel, resolve, compensate.
  *
- *     read the body > read the record > compose the calls > (engine, one dependent group) > answer
+ *     read the body > read the record > (resolve: and its command) > compose the calls
+ *         > (engine, one dependent group) > answer
  *
  * The record is read first, because its detail is rewritten. If it changed meanwhile, the fence
  * (resolve) or the status (all of them) shows it, and the action is refused: only the version that
@@ -15,7 +16,7 @@
 #include "effect/impl.h"
 #include "engine/request_builder.h"
 
-enum { CALLS_MAX = 2, DETAIL_ROOM = 4 * LIMIT_DETAIL_BYTES_MAX };
+enum { CALLS_MAX = 3, DETAIL_ROOM = 4 * LIMIT_DETAIL_BYTES_MAX };
 
 struct effect_action;
 
@@ -35,6 +36,9 @@ struct effect_action {
     uint64_t attempt;          /* likewise; 0: any */
     const struct record *record;
     struct effect_detail detail;
+    struct effect_detail detail_read; /* as it was read: composed from again after a lost race */
+    struct api_query command;         /* reads the effect's command */
+    unsigned races;                   /* lost for the command */
     struct engine_call calls[CALLS_MAX];
     struct engine_call *group[CALLS_MAX];
     size_t count;
@@ -99,12 +103,27 @@ static bool settle_alone(struct effect_action *self)
     return true;
 }
 
+static void compose(struct api_query *query);
+
+/* A different effect of its command was acknowledged meanwhile. True: it is composed again. */
+static bool settle_again(struct effect_action *self)
+{
+    const struct engine_call *last = &self->calls[self->count - 1];
+    if (self->count < 2 || self->command.query.record == NULL || !last->refused ||
+        last->request.kind != REQUEST_WAKE || self->races++ >= EFFECT_RACES_MAX) {
+        return false;
+    }
+    effects_read_command(
+        &self->command, self->query.request, self->record, &self->detail_read, compose);
+    return true;
+}
+
 static void answer(struct effect_action *self)
 {
     struct api_request *request = self->query.request;
     const struct engine_call *first = &self->calls[0];
     const struct engine_call *failed = NULL;
-    if (settle_alone(self)) {
+    if (settle_again(self) || settle_alone(self)) {
         return;
     }
     for (size_t i = 0; failed == NULL && i < self->count; i++) {
@@ -117,7 +136,9 @@ static void answer(struct effect_action *self)
         failed = call->err.status != OK || (is_refused && !is_good) ? call : NULL;
     }
     if (failed == NULL) {
-        effects_settled(request->state, &first->decision.next);
+        if (self->calls[self->count - 1].decision.next.kind != RECORD_COMMAND) {
+            effects_settled(request->state, &first->decision.next);
+        }
         if (self->offers) {
             effects_offer(request->state, &self->calls[self->count - 1].decision.next);
         }
@@ -214,6 +235,27 @@ static void settle_original(struct effect_action *self)
     call->request.reason = is_done ? call->request.reason : SLICE_LIT(EFFECT_COMPENSATION_FAILED);
 }
 
+/* CCO-10: the end of its command, or one step towards it, in the commit of its acknowledgement. */
+static enum status settle_command(struct effect_action *self, struct err *err)
+{
+    struct effects *effects = self->query.request->state;
+    struct engine_call made = {.arena = self->query.request->exchange->arena};
+    bool joins = false;
+    if (effects->settler.acknowledged == NULL || self->command.query.record == NULL ||
+        self->races > EFFECT_RACES_MAX) {
+        return OK;
+    }
+    enum status status = effects->settler.acknowledged(
+        effects->settler.context, self->command.query.record, self->record, &made, &joins, err);
+    if (status == OK && joins) {
+        struct engine_call *call = call_new(self);
+        made.request.actor = call->request.actor;
+        call->request = made.request;
+        call->outcome_body = made.outcome_body;
+    }
+    return status == E_NOMEM ? E_NOMEM : OK; /* the command is checked again when it is due */
+}
+
 static enum status compose_cancel(struct effect_action *self, struct err *err)
 {
     struct engine_call *call = own_call(self);
@@ -247,7 +289,8 @@ static enum status compose_resolve(struct effect_action *self, struct err *err)
         self->provider_ref.len > 0 ? self->provider_ref : self->detail.provider_ref;
     enum status status = put_detail(self, call, err);
     settle_original(self);
-    return status;
+    return status == OK && call->request.status == RECORD_EXECUTED ? settle_command(self, err)
+                                                                   : status;
 }
 
 /* The original is compensating and its compensation exists, or neither. */
@@ -318,7 +361,28 @@ static void found(struct api_query *query)
         effects_show(request, &show);
         return;
     }
-    status = status == OK ? self->action->compose(self, &err) : status;
+    if (status != OK) {
+        api_fail(request, &err);
+        return;
+    }
+    self->detail_read = self->detail;
+    if (self->action == &resolve && slice_is(self->status_word, "acknowledged")) {
+        effects_read_command(&self->command, request, self->record, &self->detail, compose);
+    } else {
+        compose(&self->command);
+    }
+}
+
+/* The calls, with the command as it was read, if the effect has one. */
+static void compose(struct api_query *query)
+{
+    struct effect_action *self = CONTAINER_OF(query, struct effect_action, command);
+    struct api_request *request = self->query.request;
+    struct err err = {.status = OK};
+    memset(self->calls, 0, sizeof self->calls);
+    self->count = 0;
+    self->detail = self->detail_read;
+    enum status status = self->action->compose(self, &err);
     for (size_t i = 0; status == OK && i < self->count; i++) {
         status = builder_check(&self->calls[i], &err);
     }

@@ -2,7 +2,6 @@
 #include "effect/outbox.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/backoff.h"
 #include "base/base64.h"
@@ -12,14 +11,14 @@
 #include "base/name.h"
 #include "base/rand.h"
 #include "base/secret.h"
+#include "core/lane.h"
 #include "effect/acknowledgement.h"
 #include "effect/compose.h"
+#include "effect/credential.h"
 #include "effect/next.h"
 #include "effect/publisher.h"
-#include "http/chars.h"
 
 enum {
-    CREDENTIAL_BYTES_MAX = 16 << 10,
     IDLE_MS = UPSTREAM_IDLE_MS_USUAL,
     ACK_TOKEN_TEXT_BYTES = BASE64_TEXT_BYTES(EFFECT_ACK_TOKEN_BYTES),
 };
@@ -41,77 +40,6 @@ struct outbox_plan {
     struct buf *credentials;         /* of each: the credential field's value */
     struct publisher **publishers;   /* of each; NULL: it is called by HTTP */
 };
-
-/* ---- credentials --------------------------------------------------------------------------- */
-
-static enum status secret_take(
-    const struct config_secret *secret, const char *connector, struct buf *out, struct err *err)
-{
-    if (secret->file != NULL) {
-        enum status status = secret_read("credential file", secret->file, out, err);
-        out->len = status == OK ? secret_line(buf_view(out)).len : out->len;
-        return status;
-    }
-    const char *value = secret->env == NULL ? NULL : getenv(secret->env);
-    if (value == NULL) {
-        return err_set(err, E_INVALID, "connector '%s': the variable %s is not set", connector,
-            secret->env == NULL ? "of its credential" : secret->env);
-    }
-    buf_str(out, value);
-    return buf_status(out) == OK ? OK : err_set(err, buf_status(out), "out of memory");
-}
-
-static bool has(const struct config_secret *secret)
-{
-    return secret->file != NULL || secret->env != NULL;
-}
-
-static void put_basic(struct buf *out, struct slice plain)
-{
-    buf_str(out, "Basic ");
-    char *room = buf_extend(out, BASE64_TEXT_BYTES(plain.len));
-    if (room != NULL) {
-        size_t len = (size_t)(base64_put(room, plain.data, plain.len, BASE64_PADDED) - room);
-        out->len = (size_t)(room - out->data) + len;
-    }
-}
-
-/* The value of the credential field. It must be one line: anything more would be sent, or end the
- * field. */
-static enum status read_credential(const struct config_connector *connector, const struct mem *mem,
-    struct buf *out, struct err *err)
-{
-    const struct config_effect_auth *auth = &connector->auth;
-    const struct config_secret *secret = has(&auth->bearer)  ? &auth->bearer
-                                         : has(&auth->basic) ? &auth->basic
-                                                             : &auth->header_value;
-    struct buf plain;
-    if (!has(secret)) {
-        return OK;
-    }
-    buf_init(&plain, mem, CREDENTIAL_BYTES_MAX);
-    enum status status = secret_take(secret, connector->name, &plain, err);
-    for (size_t i = 0; status == OK && i < plain.len; i++) {
-        if (!http_is(plain.data[i], HTTP_VALUE)) {
-            status = err_set(err, E_INVALID,
-                "the credential of connector '%s' is not one line of "
-                "text",
-                connector->name);
-        }
-    }
-    if (status == OK && plain.len == 0) {
-        status =
-            err_set(err, E_INVALID, "the credential of connector '%s' is empty", connector->name);
-    }
-    if (status == OK && secret == &auth->basic) {
-        put_basic(out, buf_view(&plain));
-    } else if (status == OK) {
-        buf_str(out, secret == &auth->bearer ? "Bearer " : "");
-        buf_slice(out, buf_view(&plain));
-    }
-    secret_release(&plain);
-    return status == OK ? buf_status(out) : status;
-}
 
 /* ---- plans --------------------------------------------------------------------------------- */
 
@@ -202,7 +130,7 @@ static enum status plan_make(struct effect_outbox *outbox, struct config *config
     enum status status = has_memory ? OK : err_set(err, E_NOMEM, "out of memory");
     for (size_t i = 0; status == OK && i < count; i++) {
         buf_init(&plan->credentials[i], outbox->mem, 2 * CREDENTIAL_BYTES_MAX);
-        status = read_credential(&effects->connectors[i], outbox->mem, &plan->credentials[i], err);
+        status = credential_read(&effects->connectors[i], outbox->mem, &plan->credentials[i], err);
         status = status == OK ? publisher_make(plan, i, err) : status;
         target_make(plan, i);
     }
@@ -690,6 +618,31 @@ static void put_answer(
     }
 }
 
+/* The end of its command, or one step towards it, in the commit of its acknowledgement (CCO-10). */
+static enum status put_command(struct dispatch_call *call, enum record_status becomes)
+{
+    struct effect_outbox *outbox = plan_of(call->plan)->outbox;
+    struct engine_call made = {.arena = call->arena};
+    bool joins = false;
+    struct err err = {.status = OK};
+    if (becomes != RECORD_EXECUTED || call->other == NULL || call->is_alone) {
+        return OK;
+    }
+    enum status status =
+        outbox_acknowledged(outbox, call->other, call->record, &made, &joins, &err);
+    if (status == E_NOMEM || !joins) {
+        return status == E_NOMEM ? E_NOMEM : OK; /* the command is checked again when it is due */
+    }
+    struct engine_call *command = dispatch_settle_new(call);
+    if (command == NULL) {
+        return E_NOMEM;
+    }
+    made.request.actor = command->request.actor;
+    command->request = made.request;
+    command->outcome_body = made.outcome_body;
+    return OK;
+}
+
 /* Add the other calls to the commit that settles it. */
 static enum status put_rest(
     struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
@@ -699,7 +652,17 @@ static enum status put_rest(
     if (status == OK) {
         status = put_original(call, sending, becomes(request));
     }
-    return status;
+    return status == OK ? put_command(call, becomes(request)) : status;
+}
+
+static bool other_of(struct dispatch_call *call, struct op_id *ret_id)
+{
+    const struct outbox_call *sending = call->own;
+    bool may_join = call->out != NULL && call->out->verdict == VERDICT_EXECUTED &&
+                    sending != NULL && plan_of(call->plan)->outbox->parent.acknowledged != NULL &&
+                    effect_has_command(call->record, &sending->detail);
+    *ret_id = call->record->parent;
+    return may_join;
 }
 
 static enum status settle(struct dispatch_call *call, struct err *err)
@@ -730,7 +693,9 @@ static enum status settle(struct dispatch_call *call, struct err *err)
 static void settled(struct dispatch_call *call)
 {
     const struct engine_call *first = call->calls[0];
-    if (call->call_count > 0 && first->err.status == OK) {
+    const struct engine_call *last = call->calls[call->call_count > 0 ? call->call_count - 1 : 0];
+    bool has_joined = call->call_count > 1 && last->decision.next.kind == RECORD_COMMAND;
+    if (call->call_count > 0 && first->err.status == OK && !has_joined) {
         outbox_settled(plan_of(call->plan)->outbox, &first->decision.next);
     }
 }
@@ -739,8 +704,10 @@ static const struct dispatch_kind kind = {.name = "effects",
     .kind = RECORD_EFFECT,
     .target = target_of,
     .lane = lane_of,
+    .after = lane_after,
     .unknown = on_unknown,
     .compose = compose,
+    .other = other_of,
     .settle = settle,
     .settled = settled};
 
@@ -777,6 +744,17 @@ enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config
     first->request.reason = SLICE_LIT("acknowledged later");
     put_ack(call, sending, &first->request, ack);
     return put_rest(call, sending, &first->request);
+}
+
+enum status outbox_acknowledged(struct effect_outbox *outbox, const struct record *command,
+    const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err)
+{
+    const struct outbox_parent *parent = &outbox->parent;
+    *ret_joins = false;
+    return parent->acknowledged == NULL || command == NULL || command->kind != RECORD_COMMAND ||
+                   !slice_equal(command->key.tenant, effect->key.tenant) /* P9 */
+               ? OK
+               : parent->acknowledged(parent->context, command, effect, call, ret_joins, err);
 }
 
 void outbox_settled(struct effect_outbox *outbox, const struct record *effect)

@@ -17,10 +17,16 @@
 
 struct effect_outbox;
 
-/* Called for each effect that has a parent (a command), once it is durably settled or given up. On
- * any of the server's loops: an acknowledgement may come later, through the API, and an operator
- * may settle an effect. */
+/* The commands, which wait for their required effects. Called on any of the server's loops: an
+ * acknowledgement may come later, through the API, and an operator may settle an effect. */
 struct outbox_parent {
+    /* An effect is about to be acknowledged: set the request and the outcome of the call that its
+     * command needs in the same commit. The command is as it was just read; call->arena is set.
+     * *ret_joins false: it needs none. E_NOMEM, and as vault_open. */
+    enum status (*acknowledged)(void *context, const struct record *command,
+        const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err);
+    /* Called once an effect with a parent is durably settled or given up, unless its command was
+     * in the same commit. */
     void (*settled)(void *context, const struct record *effect);
     void *context;
 };
@@ -40,11 +46,16 @@ void outbox_free(struct effect_outbox *outbox);
 void outbox_parent(struct effect_outbox *outbox, const struct outbox_parent *parent);
 
 /* Make the calls that settle an effect by a later acknowledgement, as if the service had answered
- * with it. The call must have its record, time, memory, randomness and is_alone; the rest is set
- * here. The caller holds config, the current one, until this returns. E_UNAVAILABLE: the
- * configuration no longer has this type. E_NOMEM, E_CORRUPT. Any thread. */
+ * with it. The call must have its record, time, memory, randomness, is_alone and, if it has a
+ * command (effect_has_command), other; the rest is set here. The caller holds config, the current
+ * one, until this returns. E_UNAVAILABLE: the configuration no longer has this type. E_NOMEM,
+ * E_CORRUPT. Any thread. */
 enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config *config,
     const struct acknowledgement *ack, struct dispatch_call *call, struct err *err) MUST_CHECK;
+/* As struct outbox_parent's acknowledged, for an effect that an operator settles. Any thread. */
+enum status outbox_acknowledged(struct effect_outbox *outbox, const struct record *command,
+    const struct record *effect, struct engine_call *call, bool *ret_joins,
+    struct err *err) MUST_CHECK;
 /* An effect's result is durable: notify its parent. Any thread. */
 void outbox_settled(struct effect_outbox *outbox, const struct record *effect);
 

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "core/lane.h"
 #include "core/source.h"
 #include "engine/cycle_impl.h"
 #include "evidence/checkpoint.h"
@@ -133,10 +134,13 @@ static enum status want_by_key(
     step->want->bodies = WANT_BY_FINGERPRINT;
     step->want->fingerprint = &request->fingerprint;
     step->want->arena = step->call->arena;
-    if (!source_ordered(&request->source)) {
+    bool is_ordered = source_ordered(&request->source);
+    if (!is_ordered && !lane_joins(request)) {
         return OK;
     }
-    enum status status = source_key_seal(&request->key, &request->source, &step->from, err);
+    enum status status = is_ordered
+                             ? source_key_seal(&request->key, &request->source, &step->from, err)
+                             : lane_key_seal(&request->key, &request->source, &step->from, err);
     if (status == OK) {
         step->source = seen_of(cycle, &step->from.hash);
         if (step->source->want == NULL) {

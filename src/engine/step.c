@@ -3,6 +3,7 @@
  * Nothing here touches the store.
  */
 #include "base/check.h"
+#include "core/lane.h"
 #include "core/source.h"
 #include "engine/cycle_impl.h"
 
@@ -208,6 +209,21 @@ static enum status source_key_of(const struct step *step, const struct record *r
     return source_key_seal(&record->key, &record->source, ret_key, err);
 }
 
+/* An effect that joins a lane names the one before it: decide puts that into its record. */
+static enum status tell_lane(const struct step *step, struct err *err)
+{
+    struct engine_call *call = step->call;
+    ASSERT(step->source != NULL && step->source->loaded);
+    enum status status = kind_check(step->source->record, STORE_KIND(RECORD_SOURCE), err);
+    char *buffer = arena_alloc(call->arena, KIND_ID_TEXT_BYTES);
+    if (status != OK || buffer == NULL) {
+        return status != OK ? status : E_NOMEM;
+    }
+    call->request.source.type =
+        lane_before(step->source->record, step->found, step->moment.now_ms, buffer);
+    return OK;
+}
+
 /* Sets the last sealed version of its source, for decide. */
 static enum status tell_source(struct cycle *cycle, struct step *step, struct err *err)
 {
@@ -222,6 +238,9 @@ static enum status tell_source(struct cycle *cycle, struct step *step, struct er
     }
     if (!(by_key(step->call) || claims) || step->source == NULL) {
         return OK;
+    }
+    if (step->call->note == NULL && lane_joins(&step->call->request)) {
+        return tell_lane(step, err);
     }
     ASSERT(step->source->loaded);
     enum status status = kind_check(step->source->record, STORE_KIND(RECORD_SOURCE), err);
@@ -264,6 +283,27 @@ static enum status remember_source(struct cycle *cycle, struct step *step,
     return status;
 }
 
+/* The lane's record after an effect has joined it. */
+static enum status remember_lane(
+    struct cycle *cycle, struct step *step, const struct record *joined, struct change *ret_change)
+{
+    const struct engine_call *call = step->call;
+    bool is_new =
+        step->found == NULL || !op_id_equal(&step->found->operation_id, &joined->operation_id);
+    if (call->decision.kind != DECISION_ENQUEUED || !is_new || !lane_joins(&call->request)) {
+        return OK;
+    }
+    struct record *next = arena_alloc(&cycle->arena, sizeof *next);
+    if (next == NULL) {
+        return E_NOMEM;
+    }
+    const struct record *found = step->source->record;
+    lane_remember(found, joined, &call->request, &step->from, next);
+    *ret_change = (struct change){
+        .kind = CHANGE_PUT, .record = next, .version_expected = found == NULL ? 0 : found->version};
+    return OK;
+}
+
 /* Does everything about an answer that can fail, before the call changes the batch. ret_changes are
  * the source's change, "none" if there is none, and the operation's with its entry. */
 static enum status make_answer(struct cycle *cycle, struct step *step,
@@ -282,6 +322,9 @@ static enum status make_answer(struct cycle *cycle, struct step *step,
     }
     if (status == OK) {
         status = remember_source(cycle, step, next, &ret_changes[0], err);
+    }
+    if (status == OK) {
+        status = remember_lane(cycle, step, next, &ret_changes[0]);
     }
     if (status == OK) {
         status = step_compose(cycle, step, &ret_changes[1].entry);
@@ -310,6 +353,9 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
     struct engine_call *call = step->call;
     enum status status = found_of(step, err);
     status = status == OK ? tell_source(cycle, step, err) : status;
+    if (only_this_call(status)) {
+        return err_set(&call->err, status, "out of memory for the answer"), OK;
+    }
     if (status != OK) {
         return status;
     }

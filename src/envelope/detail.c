@@ -289,6 +289,14 @@ enum status effect_detail_decode(
 
 /* ---- names ------------------------------------------------------------------------------ */
 
+bool effect_has_command(const struct record *record, const struct effect_detail *detail)
+{
+    enum record_kind kind = RECORD_OPERATION;
+    struct op_id id;
+    return !op_id_absent(&record->parent) && kind_id_read(detail->command_id, &kind, &id) &&
+           kind == RECORD_COMMAND;
+}
+
 struct slice effect_name(const struct record *record, const struct effect_detail *detail,
     char buffer[KIND_ID_TEXT_BYTES])
 {

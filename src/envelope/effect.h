@@ -85,6 +85,9 @@ enum status effect_detail_decode(struct slice bytes, struct arena *arena,
 struct slice effect_name(const struct record *record, const struct effect_detail *detail,
     char buffer[KIND_ID_TEXT_BYTES]);
 
+/* Whether its parent is a command of ours, which may wait for it. */
+bool effect_has_command(const struct record *record, const struct effect_detail *detail);
+
 /* The key of the effect that compensates this one. Each effect has one such key, so that it is
  * undone once. The key is sealed; its texts are in the arena. E_NOMEM. */
 enum status effect_undo_key(const struct record *record, struct slice effect_type,

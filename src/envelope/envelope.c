@@ -9,6 +9,7 @@
 #include "canon/jcs.h"
 #include "canon/key.h"
 #include "canon/template.h"
+#include "core/lane.h"
 #include "engine/request_builder.h"
 
 enum {
@@ -450,6 +451,24 @@ static enum status take_not_before(
                                   "\"2026-11-16T09:00:00.000Z\"");
 }
 
+/* Effects with the same value of `order` go one after another: the engine puts them in a lane. */
+static enum status take_lane(const struct effect_sender *sender, const struct effect_detail *detail,
+    struct engine_call *call, struct member_fault *fault)
+{
+    struct digest digest;
+    if (detail->lane.len == 0) {
+        return OK;
+    }
+    char *hex = arena_alloc(sender->arena, DIGEST_HEX_BYTES);
+    if (hex == NULL) {
+        return err_set(&fault->err, E_NOMEM, "out of memory");
+    }
+    digest_sha256(detail->lane.data, detail->lane.len, &digest);
+    call->request.source = (struct source){
+        .type = SLICE_LIT(LANE_FIRST), .id = slice_str(digest_put_hex(hex, &digest))};
+    return OK;
+}
+
 static enum status take_detail(const struct effect_sender *sender,
     const struct effect_parts *envelope, struct engine_call *call, struct effect_detail *detail,
     struct member_fault *fault)
@@ -465,6 +484,7 @@ static enum status take_detail(const struct effect_sender *sender,
            json_int(envelope->values[ORDINAL], &detail->ordinal));
     name_all(envelope, &call->request.key, &naming);
     enum status status = try_templates(envelope, &naming, detail, fault);
+    status = status == OK ? take_lane(sender, detail, call, fault) : status;
     status = status == OK ? keep_extensions(sender, envelope, detail, fault) : status;
     status = status == OK ? keep_redacted(sender, envelope, call, detail, fault) : status;
     status = status == OK ? keep_undo(sender, envelope, call, &naming, detail, fault) : status;
@@ -482,6 +502,8 @@ static enum status make_call(const struct effect_sender *sender,
         .actor = sender->actor,
         .door = RECORD_DOOR_EFFECTS};
     call->request.policy.window_ms = envelope->type->window_ms;
+    call->request.policy.deadline_ms =
+        envelope->type->order == NULL ? 0 : envelope->type->deadline_ms;
     /* An effect that can be looked up or sent again is reconciled automatically when it is
      * unknown. */
     call->request.policy.on_unknown = config_connector_is_shielded(envelope->type->connector)

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "core/lane.h"
 #include "core/source.h"
 
 /* What is kept of a record: enough to decide on it. Texts are kept as digests, which are equal
@@ -719,6 +720,13 @@ static enum status fold_source(struct redecide *redecide, const struct entry_vie
     bool there, sure;
     if (redecide->shared) {
         return OK;
+    }
+    if (stored->source != NULL && decision->kind == DECISION_ENQUEUED &&
+        next.kind == RECORD_EFFECT) {
+        /* An effect that joined a lane is its last one. */
+        return op_id_equal(&stored->source->operation_id, &next.operation_id)
+                   ? OK
+                   : err_set(err, E_CORRUPT, "the last effect of a lane is a different one");
     }
     if (view->moment.version_sealed.len == 0 || decision->change != CHANGE_PUT ||
         !record_status_sealed(next.status) || !source_ordered(&view->source) || !view->keyed) {

@@ -5,6 +5,7 @@ import pytest
 from once_gateway import Gateway
 from once_server import LIGHT, STDERR_SHOWN, Server
 from origin import Origin
+from provider import Provider
 
 
 def made(request, make_one):
@@ -29,6 +30,19 @@ def made(request, make_one):
 def make_server(request):
     """make_server("--option", …, config=YAML) -> Server, as many as you like; all are ended."""
     yield from made(request, Server)
+
+
+@pytest.fixture
+def make_provider():
+    made = []
+
+    def make(**how):
+        made.append(Provider(**how))
+        return made[-1]
+
+    yield make
+    for provider in made:
+        provider.end()
 
 
 @pytest.fixture

@@ -1,14 +1,19 @@
 """The effects of a command: in the outbox with its outcome, and waited for (CCO-10)."""
 import datetime
+import itertools
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from once_server import until
+import stores
+from effects_help import key_file
+from killed_at import KilledAt
+from once_server import LIGHT, Broken, until
 
 CONFIG = """
+secrets: {{key_file: {key_file}}}
 connectors:
   pay: {{url: "{url}", idempotency: {{header: Idempotency-Key, keeps: 24h}}}}
 effects:
@@ -75,7 +80,7 @@ def provider():
 
 
 def config(provider, on_failure="fail"):
-    return CONFIG.format(url=provider.url, on_failure=on_failure)
+    return CONFIG.format(key_file=key_file(), url=provider.url, on_failure=on_failure)
 
 
 def capture(ordinal=0):
@@ -194,3 +199,118 @@ def test_a_kill_while_effects_are_awaited_loses_nothing(make_server, provider):
     server.restart()
     until(lambda: get(server, document)["status"] == "executed", "it was forgotten")
     assert provider.calls == 1 and len(set(provider.charges)) == 1
+
+
+# --- The end of a command, in the commit of the last acknowledgement (CCO-10) ---
+
+def entries(server, operation_id):
+    return server.request("GET", "/v1/evidence?operation_id=" + operation_id)[2]["entries"]
+
+
+def one_commit(server, document):
+    """All entries of a commit have one time; the end is in that of the last acknowledgement."""
+    until(lambda: get(server, document)["status"] == "executed", "it was never executed")
+    end = [one for one in entries(server, document["operation_id"])
+        if one["type"] == "execution.executed"]
+    listed = server.request("GET", "/v1/effects?limit=1000")[2]["effects"]
+    last = max(entry["occurred_at"] for one in listed
+        if one["command_id"] == document["operation_id"]
+        for entry in entries(server, one["effect_id"])
+        if entry["type"] in ("effect.acknowledged", "execution.resolved"))
+    assert [one["occurred_at"] for one in end] == [last]
+
+
+def test_the_end_of_a_command_is_in_the_commit_of_the_last_acknowledgement(make_server, provider):
+    provider.gate.set()
+    server = make_server(config=config(provider))
+    for number in range(8):  # two commits in one millisecond would be luck
+        document = pay(server, *[capture(ordinal) for ordinal in range(3)],
+            order_id=str(number))[2]
+        one_commit(server, document)
+        assert get(server, document)["effects"]["required_outstanding"] == 0
+
+
+def test_an_operator_who_settles_the_last_effect_ends_the_command(make_server, provider):
+    provider.charge_status = 500
+    provider.gate.set()
+    server = make_server(config=config(provider))
+    for number in range(2):
+        document = pay(server, capture(0), capture(1), order_id=str(number))[2]
+        until(lambda: len(server.request("GET", "/v1/effects?uncertain=true")[2]["effects"]) == 2,
+            "not uncertain")
+        for left, effect in enumerate(
+                server.request("GET", "/v1/effects?uncertain=true")[2]["effects"]):
+            assert get(server, document)["status"] == "awaiting_effects"
+            assert get(server, document)["effects"]["required_outstanding"] == 2 - left
+            status, _, answer = server.request("POST",
+                f"/v1/effects/{effect['effect_id']}/resolve",
+                {"status": "acknowledged", "reason": "seen in the dashboard"})
+            assert status == 200, answer
+        assert get(server, document)["status"] == "executed"  # not a moment later
+        one_commit(server, document)
+
+
+def test_a_later_acknowledgement_ends_the_command(make_server, provider):
+    envelopes = []
+    provider.gate.set()
+
+    def answer(path, body, headers):
+        if path == "/handler":
+            return 200, {"effects": body["args"]["returns"]}
+        envelopes.append(body)
+        return 200, {"effect_id": body["effect_id"], "status": "pending"}
+
+    provider.answer = answer
+    server = make_server(config=config(provider).replace("  pay: {", "  pay: {protocol: envelope, ")
+        .replace(", provider_ref: /id", ""))
+    document = pay(server, capture(0), capture(1))[2]
+    until(lambda: len(envelopes) == 2, "they were not sent")
+    for left, envelope in enumerate(envelopes):
+        assert get(server, document)["effects"]["required_outstanding"] == 2 - left
+        until(lambda: server.request("POST", envelope["ack_url"], {"status": "acknowledged",
+            "ack_token": envelope["ack_token"]})[0] == 200, "it is not taken")
+    assert get(server, document)["status"] == "executed"
+    one_commit(server, document)
+
+
+@pytest.mark.skipif(not stores.SHARED, reason="a journal has one process")
+def test_last_acknowledgements_that_race_in_two_processes(make_server, provider):
+    one = make_server(config=config(provider))
+    two = make_server(config=config(provider), data_dir=one.data_dir)
+    for number in range(5):
+        provider.gate.clear()
+        seen = len(provider.charges)
+        document = pay(one, *[capture(ordinal) for ordinal in range(8)], order_id=str(number))[2]
+        assert document["status"] == "awaiting_effects"
+        provider.gate.set()
+        until(lambda: len(provider.charges) == seen + 8, "they were not all sent")
+        one_commit(two, document)
+
+
+@stores.journal_only("its process is killed between two writes")
+def test_a_kill_at_any_step_leaves_no_command_behind_its_effects(make_server, provider, tmp_path):
+    shim = KilledAt(tmp_path)
+    provider.gate.set()
+    server = make_server(config=config(provider).replace("attempts: 2", "attempts: 20"),
+        env=shim.env)
+    for number in itertools.count(1):
+        shim.at(number)
+        try:
+            document = pay(server, capture(0), capture(1), order_id=str(number))[2]
+            until(lambda: get(server, document)["status"] == "executed", "neither", 20)
+        except (Broken, OSError):
+            pass
+        if not shim.name() or (LIGHT and number == 8):
+            break
+        server.process.wait()
+        shim.at(0)
+        server.start()
+    shim.at(0)
+    commands = server.request("GET", "/v1/commands?limit=1000")[2]["commands"]
+    assert len(commands) >= (6 if LIGHT else 12), "its life has more steps"
+    for one in commands:  # one whose handler was under way is blocked
+        document = {"operation_id": one["operation_id"],
+            "status_url": "/v1/commands/" + one["operation_id"]}
+        until(lambda: get(server, document)["status"] in ("executed", "blocked"), "it is stuck")
+        if get(server, document)["status"] == "executed":
+            one_commit(server, document)

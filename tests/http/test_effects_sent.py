@@ -2,7 +2,6 @@
 where the provider can do its part, never two, and the rest uncertain and visible."""
 import hashlib
 import json
-import random
 import signal
 import socket
 import threading
@@ -11,92 +10,8 @@ import time
 import pytest
 
 import stores
-from once_server import LIGHT, LONG, Broken, until
-from provider import Provider
-
-KEYED = "idempotency: {header: Idempotency-Key, keeps: 24h}"
-ASKED = 'lookup: {get: "/by-key/{idempotency_key}", executed: 200, not_executed: 404, quiet: 1s}'
-ACKNOWLEDGED, FAILED, DEAD = "acknowledged", "failed", "dead_letter"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def key_file(tmp_path_factory):
-    """Processes that share a store need the same key."""
-    path = tmp_path_factory.mktemp("keys") / "body.key"
-    path.write_text("00112233445566778899aabbccddeeff" * 2 + "\n")
-    path.chmod(0o600)
-    SECRETS.append(str(path))
-    yield
-    SECRETS.clear()
-
-
-SECRETS = []
-
-
-def config_of(provider, *connector, effect=(), more=""):
-    lines = "".join(f"    {line}\n" for line in connector)
-    effects = "".join(f"    {line}\n" for line in effect)
-    return f"""
-secrets: {{key_file: {SECRETS[0]}}}
-connectors:
-  pay:
-    url: {provider.url}
-    timeout: {{connect: 1s, first_byte: 5s, total: 6s}}
-{lines}
-effects:
-  payment.capture:
-    connector: pay
-    request: {{path: "/v1/charges/{{target.order_id}}", headers: {{X-Key: "{{idempotency_key}}"}}}}
-    provider_ref: /id
-    retry: {{attempts: 4, backoff: 50ms, backoff_max: 200ms}}
-{effects}
-{more}
-"""
-
-
-@pytest.fixture
-def make_provider():
-    made = []
-
-    def make(**how):
-        made.append(Provider(**how))
-        return made[-1]
-
-    yield make
-    for provider in made:
-        provider.end()
-
-
-class Effects:
-    def __init__(self, server):
-        self.server = server
-
-    def put(self, key, **more):
-        envelope = {"effect_type": "payment.capture", "idempotency_key": key,
-            "target": {"order_id": "o-1"}, "payload": {"amount": 5}, **more}
-        status, _, answer = self.server.request("POST", "/v1/effects", envelope)
-        assert status in (200, 202), answer
-        return answer["effect_id"]
-
-    def show(self, effect_id):
-        status, _, document = self.server.request("GET", f"/v1/effects/{effect_id}")
-        assert status == 200, document
-        return document
-
-    def settled(self, effect_id, status):
-        until(lambda: self.show(effect_id)["status"] == status, f"{effect_id} is not {status}")
-        return self.show(effect_id)
-
-    def uncertain(self, effect_id, attempt=1):
-        """With a key it is sent again a moment later: then its attempts go on."""
-        shown = []
-
-        def is_so():
-            shown[:] = [self.show(effect_id)]
-            return shown[0].get("uncertain") and shown[0]["attempt"] >= attempt
-        until(is_so, f"it is not uncertain at attempt {attempt}")
-        assert shown[0]["status"] == "dispatched"
-        return shown[0]
+from effects_help import (ACKNOWLEDGED, ASKED, DEAD, FAILED, KEYED, Effects, config_of, kill)
+from once_server import until
 
 
 @pytest.fixture
@@ -638,11 +553,6 @@ def test_capture_and_refund_in_one_commit(make):
 
 # --- Kills ---
 
-def kill(server):
-    server.process.kill()
-    server.process.wait()
-
-
 STEPS = ["accepted", "kill_before", "kill_after", "answered"]
 
 
@@ -680,34 +590,6 @@ def test_a_kill_at_each_step(make, shield, step):
     assert provider.effects.get("k", 0) <= 1  # never 2
     if effects.show(effect_id)["status"] == ACKNOWLEDGED:
         assert provider.effects == {"k": 1}
-
-
-@pytest.mark.parametrize("shield", ["S1", "S4", "S3"])
-def test_kills_at_random_under_load(make, shield):
-    lines = {"S1": (KEYED,), "S4": (ASKED,), "S3": ()}[shield]
-    effects, provider = make(*lines, "concurrency: 8")
-    server, source = effects.server, random.Random(7)
-    kills = 3 if LIGHT else 160 if LONG else 6
-    provider.always, provider.slow_s = "slow", 0.01
-    ids, number = {}, 0
-    for _ in range(kills):
-        stop = time.monotonic() + source.uniform(0.05, 0.4)
-        timer = threading.Timer(stop - time.monotonic(), kill, (server,))
-        timer.start()
-        while server.process.poll() is None:
-            try:
-                ids[f"k{number}"] = effects.put(f"k{number}")
-            except (Broken, OSError, AssertionError):
-                continue  # nobody knows whether it was taken: the same again after the start
-            number += 1
-        timer.join()
-        server.start()
-    for key, effect_id in ids.items():
-        until(lambda: effects.show(effect_id)["status"] == ACKNOWLEDGED or
-            (shield == "S3" and effects.show(effect_id).get("uncertain")), f"{key} is open")
-    assert max(provider.effects.values(), default=0) <= 1  # never 2
-    if shield != "S3":
-        assert all(provider.effects[key] == 1 for key in ids)
 
 
 def test_a_drain_waits_for_calls_under_way(make):

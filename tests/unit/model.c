@@ -39,8 +39,9 @@
 #define UNDOABLE       FACT(31)
 #define LOST           FACT(32) /* nothing, another operation, or window over */
 
-#define GRANTED     FACT(33) /* at least once */
-#define HAS_EFFECTS FACT(34) /* a command whose handler has run */
+#define GRANTED      FACT(33) /* at least once */
+#define HAS_EFFECTS  FACT(34) /* a command whose handler has run */
+#define ASKS_WAITING FACT(35)
 
 #define OF(kind) (1u << REQUEST_##kind)
 #define HOLDER                                                                                     \
@@ -188,6 +189,8 @@ static const struct row rows[] = {
     {"C5", OF(CLAIM), 0, 0, DECISION_WRONG_STATUS, DO_NOTHING, false},
 
     {"W5", OF(WAKE), WAITING | ASKS_OUTCOME, GRANTED, DECISION_WRONG_STATUS, DO_NOTHING, false},
+    {"W5", OF(WAKE), WAITING | ASKS_WAITING, GRANTED, DECISION_WRONG_STATUS, DO_NOTHING, false},
+    {"W7", OF(WAKE), WAITING | ASKS_WAITING, 0, DECISION_DONE, DO_WAIT, false},
     {"W3", OF(WAKE), WAITING | DUE | ASKS_PENDING, 0, DECISION_TOO_LATE, DO_NOTHING, false},
     {"W3", OF(WAKE), WAITING | DUE | ASKS_GRANT, 0, DECISION_TOO_LATE, DO_NOTHING, false},
     {"W2", OF(WAKE), WAITING | ASKS_PENDING, 0, DECISION_DONE, DO_LATER, false},
@@ -226,7 +229,8 @@ static const struct row rows[] = {
 const char *const model_rules[] = {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10",
     "B11", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "C1", "C2", "C3", "C4", "C5", "H1", "H2", "H3",
     "H4", "H5", "H6", "T1", "T2", "T3", "T4", "T5", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8",
-    "J1", "J2", "J3", "J4", "J5", "W1", "W2", "W3", "W4", "W5", "X1", "X2", "X3", "X4", "X5", "U1",
+    "J1", "J2", "J3", "J4", "J5", "W1", "W2", "W3", "W4", "W5", "W7", "X1", "X2", "X3", "X4", "X5",
+    "U1",
     "U2", "U3", "Q1", "Q2", "Q3", "Q4", "K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "A1", NULL};
 
 /* Where a field's new value comes from. */
@@ -419,9 +423,9 @@ static uint64_t facts_of_request(const struct request *request)
     case RECORD_EXECUTED:
     case RECORD_FAILED: return facts | ASKS_OUTCOME;
     case RECORD_COMPENSATED: return facts | ASKS_UNDONE;
+    case RECORD_WAITING: return facts | ASKS_WAITING;
     case RECORD_UNKNOWN:
     case RECORD_REJECTED:
-    case RECORD_WAITING:
     case RECORD_DEAD:
     case RECORD_COMPENSATING: break;
     }

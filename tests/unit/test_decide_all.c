@@ -196,8 +196,8 @@ static void add_claims(struct explorer *all, const struct record *any)
 /* Everything that only work which Once performs itself is asked; an operation refuses it. */
 static void add_work(struct explorer *all, const struct record *any, bool small)
 {
-    static const enum record_status wakes[] = {
-        RECORD_PENDING, RECORD_IN_PROGRESS, RECORD_EXECUTED, RECORD_FAILED, RECORD_REJECTED};
+    static const enum record_status wakes[] = {RECORD_PENDING, RECORD_IN_PROGRESS, RECORD_WAITING,
+        RECORD_EXECUTED, RECORD_FAILED, RECORD_REJECTED};
     static const enum record_status undone[] = {RECORD_COMPENSATED, RECORD_UNKNOWN};
     static const enum request_kind plain[] = {
         REQUEST_WAIT, REQUEST_CANCEL, REQUEST_TAKE_UP, REQUEST_POSTPONE, REQUEST_COMPENSATE};

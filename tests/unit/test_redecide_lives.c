@@ -76,12 +76,12 @@ static uint64_t below(struct walk *walk, uint64_t end)
 
 static enum record_status pick_status(struct walk *walk, enum request_kind kind)
 {
-    static const enum record_status sealed[] = {
-        RECORD_EXECUTED, RECORD_FAILED, RECORD_REJECTED, RECORD_PENDING, RECORD_IN_PROGRESS};
+    static const enum record_status sealed[] = {RECORD_EXECUTED, RECORD_FAILED, RECORD_REJECTED,
+        RECORD_PENDING, RECORD_IN_PROGRESS, RECORD_WAITING};
     switch ((int)kind) {
     case REQUEST_SEAL: return sealed[below(walk, 3)];
     case REQUEST_RESOLVE: return below(walk, 3) ? sealed[below(walk, 2)] : RECORD_PENDING;
-    case REQUEST_WAKE: return sealed[below(walk, 5)];
+    case REQUEST_WAKE: return sealed[below(walk, 6)];
     case REQUEST_ENQUEUE: return below(walk, 2) ? RECORD_WAITING : RECORD_PENDING;
     case REQUEST_COMPENSATION_SETTLE: return below(walk, 2) ? RECORD_COMPENSATED : RECORD_UNKNOWN;
     default: return 0;

@@ -1,0 +1,97 @@
+#include "core/lane.h"
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "core/source.h"
+
+/* Of an effect without a deadline: its attempts are bounded, and so are the pauses between them. */
+#define KEPT_MS_USUAL (30 * INT64_C(86400000))
+
+static const struct slice lane_type = SLICE_INIT("\x01order");
+
+static bool is_lane(const struct source *source)
+{
+    return source->type.len > 0 && source->id.len > 0 && source->version.len == 0;
+}
+
+bool lane_joins(const struct request *request)
+{
+    return request->kind == REQUEST_ENQUEUE && request->record_kind == RECORD_EFFECT &&
+           is_lane(&request->source);
+}
+
+enum status lane_key_seal(const struct record_key *effect, const struct source *source,
+    struct record_key *ret_key, struct err *err)
+{
+    ASSERT(is_lane(source));
+    ASSERT(effect->tenant.len > 0); /* P9 */
+    struct source lane = {.type = lane_type, .id = source->id};
+    return source_key_seal(effect, &lane, ret_key, err);
+}
+
+struct slice lane_before(const struct record *lane, const struct record *self, int64_t now_ms,
+    char buffer[KIND_ID_TEXT_BYTES])
+{
+    if (self != NULL && !record_window_over(self, now_ms)) {
+        return is_lane(&self->source) ? self->source.type : SLICE_LIT(LANE_FIRST);
+    }
+    return source_version(lane, now_ms).len == 0
+               ? SLICE_LIT(LANE_FIRST)
+               : slice_str(kind_id_put(buffer, RECORD_EFFECT, &lane->operation_id));
+}
+
+/* L2: with its window, as its duplicates are recognised for as long. */
+static int64_t kept_ms(const struct record *joined, const struct request *request)
+{
+    int64_t deadline_ms =
+        request->policy.deadline_ms > 0 ? request->policy.deadline_ms : KEPT_MS_USUAL;
+    int64_t late_ms = joined->due_ms > joined->updated_ms ? joined->due_ms - joined->updated_ms : 0;
+    int64_t ms = joined->window_ms + deadline_ms + late_ms;
+    return ms < LIMIT_WINDOW_MS_MAX ? ms : LIMIT_WINDOW_MS_MAX;
+}
+
+void lane_remember(const struct record *lane, const struct record *joined,
+    const struct request *request, const struct record_key *key, struct record *ret_next)
+{
+    ASSERT(lane_joins(request) && joined->status == RECORD_PENDING);
+    ASSERT(lane == NULL || lane->kind == RECORD_SOURCE); /* R7 */
+    int64_t now_ms = joined->updated_ms;
+    *ret_next = (struct record){.key = *key,
+        .kind = RECORD_SOURCE,
+        .version = lane == NULL ? 1 : lane->version + 1,
+        .status = RECORD_EXECUTED,
+        .operation_id = joined->operation_id,
+        /* A source's record has the fence of a grant (R1), and this has none yet. */
+        .fence = joined->fence > 0 ? joined->fence : 1,
+        .attempt = joined->attempt > 0 ? joined->attempt : 1,
+        .created_ms = now_ms,
+        .updated_ms = now_ms,
+        .sealed_ms = now_ms,
+        .window_ms = kept_ms(joined, request),
+        .source = {.type = lane_type, .id = request->source.id, .version = SLICE_LIT("1")}};
+    ret_next->window_expires_ms = now_ms + ret_next->window_ms;
+    record_check(ret_next);
+}
+
+bool lane_after(const struct record *record, struct op_id *ret_id)
+{
+    enum record_kind kind = RECORD_EFFECT;
+    return record->kind == RECORD_EFFECT && is_lane(&record->source) &&
+           kind_id_read(record->source.type, &kind, ret_id);
+}
+
+enum lane_turn lane_turn(const struct record *before, bool is_held)
+{
+    if (before == NULL) {
+        return LANE_PASSED;
+    }
+    ASSERT(before->kind == RECORD_EFFECT);
+    ASSERT(!is_held || before->status == RECORD_UNKNOWN);
+    bool is_over =
+        record_sealed(before) || before->status == RECORD_DEAD || before->status == RECORD_REJECTED;
+    if (is_over) {
+        /* Its first grant waited for the ones before it; without a grant they may still run. */
+        return before->fence > 0 ? LANE_PASSED : LANE_LOOK;
+    }
+    return before->status == RECORD_UNKNOWN && is_held ? LANE_PASSED : LANE_BLOCKED;
+}

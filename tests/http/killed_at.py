@@ -1,0 +1,39 @@
+"""A program that ends itself at one of its steps: tests/kill_shim.c is the other half.
+
+    kill = KilledAt(tmp_path)
+    server = make_server(env=kill.env)
+    kill.at(3)                  before the third step from now on: a write, a flush, a connection
+    kill.name()                 what that step was; empty: it lives
+"""
+import mmap
+import os
+import struct
+from pathlib import Path
+
+from serve_help import BUILDS
+
+NAME = "tests/libkill_shim.so"
+SHIM = next((build / NAME for build in BUILDS if (build / NAME).exists()), BUILDS[-1] / NAME)
+FORM = struct.Struct("ll16s")
+
+
+class KilledAt:
+    def __init__(self, directory):
+        path = Path(directory) / "kill-at"
+        path.write_bytes(bytes(FORM.size))
+        options = os.environ.get("ASAN_OPTIONS", "")
+        self.env = {"LD_PRELOAD": str(SHIM), "ONCE_TEST_KILL_FILE": str(path),
+            "ASAN_OPTIONS": f"{options}:verify_asan_link_order=0".lstrip(":")}
+        assert SHIM.exists(), f"{SHIM} is not built"
+        with path.open("r+b") as file:
+            self.shared = mmap.mmap(file.fileno(), FORM.size)
+
+    def at(self, step):
+        """0: nothing is counted; -1: it lives, and its steps are counted."""
+        self.shared[:] = FORM.pack(step, 0, b"")
+
+    def count(self):
+        return FORM.unpack(self.shared)[1]
+
+    def name(self):
+        return FORM.unpack(self.shared)[2].rstrip(b"\0").decode()

@@ -1,0 +1,262 @@
+"""Effects and the ends of processes: killed at each step of an effect's life and at random, and two
+processes over one store. A provider counts: exactly 1 where it can do its part, never 2, and the
+rest uncertain and visible. On a shared store (ONCE_TEST_STORE) a second process takes over."""
+import itertools
+import random
+import threading
+import time
+
+import pytest
+
+import stores
+from effects_help import ACKNOWLEDGED, ASKED, DEAD, KEYED, Effects, config_of, kill
+from killed_at import KilledAt
+from once_server import LIGHT, LONG, Broken, until
+
+SHIELDS = {"S1": (KEYED,), "S4": (ASKED,), "S3": ()}
+GONE_S = 120  # a process of a shared store is gone after 30 s; the rest is a loaded machine
+shared = pytest.mark.skipif(not stores.SHARED, reason="a journal has one process")
+
+
+def put(effects, key, **more):
+    """As a client does whose answer may be lost. None: nobody knows whether it was taken."""
+    try:
+        return effects.put(key, **more)
+    except (Broken, OSError, AssertionError):
+        return None
+
+
+def is_over(document, shield):
+    return document["status"] == ACKNOWLEDGED or (shield == "S3" and document.get("uncertain"))
+
+
+def count(provider, effects, keys, shield):
+    """All come to an end, and happened as often as they should. Returns how many are uncertain."""
+    uncertain = 0
+    for key in keys:
+        effect_id = effects.put(key)  # the same again: the first one's id
+        until(lambda: is_over(effects.show(effect_id), shield), f"{key} is open", GONE_S)
+        document = effects.show(effect_id)
+        uncertain += bool(document.get("uncertain"))
+        if document["status"] == ACKNOWLEDGED:
+            assert provider.effects.get(key) == 1, key
+    assert max(provider.effects.values(), default=0) <= 1  # never 2
+    assert shield == "S3" or uncertain == 0
+    return uncertain
+
+
+# --- Killed at each step ---
+
+@pytest.mark.parametrize("shield", list(SHIELDS) if LONG or not stores.SHARED else ["S1"])
+def test_a_kill_at_every_step(make_server, make_provider, tmp_path, shield):
+    provider = make_provider(keeps=shield == "S1")
+    config = config_of(provider, *SHIELDS[shield])
+    shim = KilledAt(tmp_path)
+    one = make_server(config=config, env=shim.env)
+    steps, keys = [], []
+    for number in itertools.count(1):
+        keys.append(f"k{number}")
+        shim.at(number)
+        effects = Effects(one)
+        effect_id = put(effects, keys[-1])
+
+        def is_done():
+            try:
+                return one.process.poll() is not None or (effect_id is not None and
+                    effects.show(effect_id)["status"] == ACKNOWLEDGED)
+            except (Broken, OSError):
+                return False
+        until(is_done, "neither killed nor done")
+        name = shim.name()
+        shim.at(0)
+        if not name:
+            break  # more steps than its life has
+        one.process.wait()
+        steps.append(name)
+        one.start()
+        if LIGHT and number == 6:
+            break
+    wanted = {"journal": {"pwrite", "fdatasync", "connect"}, "postgres": {"send", "connect"},
+        "redis": {"send", "connect"}}[stores.KIND]
+    seen = {"pwrite" if step == "pwrite64" else "send" if step in ("sendto", "write") and
+        stores.SHARED else step for step in steps}
+    assert LIGHT or wanted <= seen, steps
+    count(provider, Effects(one), keys, shield)
+
+
+# --- Killed at random ---
+
+def load(effects, keys, stop):
+    """Effects, one after another, until it is told to stop. An answer that was lost is asked for
+    again, of whichever process runs then."""
+    while not stop.is_set():
+        key = f"k{next(keys)}"
+        while not stop.is_set() and put(effects, key) is None:
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("shield", list(SHIELDS))
+def test_kills_at_random_under_load(make_server, make_provider, shield):
+    provider = make_provider(keeps=shield == "S1")
+    provider.always, provider.slow_s = "slow", 0.01
+    config = config_of(provider, *SHIELDS[shield], "concurrency: 8").replace("attempts: 4",
+        "attempts: 1000")  # each kill takes one
+    servers = [make_server(config=config)]
+    if stores.SHARED:
+        servers.append(make_server(config=config, data_dir=servers[0].data_dir))
+    source, keys, stop = random.Random(7), itertools.count(), threading.Event()
+    threads = [threading.Thread(target=load, args=(Effects(server), keys, stop))
+        for server in servers]
+    for thread in threads:
+        thread.start()
+    kills = 3 if LIGHT else 170 if LONG else 5 if stores.SHARED else 8
+    try:
+        for number in range(kills):
+            time.sleep(source.uniform(0.05, 0.4))
+            victim = servers[number % len(servers)]
+            kill(victim)
+            victim.start()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    made = [f"k{number}" for number in range(next(keys))]
+    uncertain = count(provider, Effects(servers[0]), made, shield)
+    print(f"{stores.KIND} {shield}: {kills} kills, {len(made)} effects, {uncertain} uncertain, "
+          f"{len(provider.requests)} requests")
+
+
+# --- Order ---
+
+ORDERED = ('order: "{target.order_id}"',)
+
+
+def in_order(provider, lanes, count_of):
+    """In each lane the effects began in the order in which they were created."""
+    for lane in lanes:
+        first = {}
+        for request in list(provider.requests):
+            if request["key"].startswith(lane):
+                first.setdefault(request["key"], request["at"])
+        assert list(first) == [f"{lane}{number}" for number in range(count_of)], lane
+
+
+@shared
+def test_order_holds_between_processes(make_server, make_provider):
+    provider = make_provider(keeps=True, slow_s=0.03)
+    provider.always = "slow"
+    config = config_of(provider, KEYED, effect=ORDERED)
+    one = make_server(config=config)
+    two = make_server(config=config, data_dir=one.data_dir)
+    both = [Effects(one), Effects(two)]
+    for number in range(12):  # each process gets every other one
+        for lane in "ab":
+            both[number % 2].put(f"{lane}{number}", target={"order_id": lane})
+    until(lambda: len(provider.effects) == 24, "they did not all happen")
+    in_order(provider, "ab", 12)
+    assert provider.at_once_max <= 2  # one of each lane
+
+
+@shared
+def test_order_holds_when_the_process_of_the_first_is_killed(make_server, make_provider):
+    provider = make_provider(keeps=True)
+    config = config_of(provider, KEYED, effect=ORDERED)
+    one = make_server(config=config)
+    two = make_server(config=config, data_dir=one.data_dir)
+    provider.kill = lambda: kill(one)
+    provider.script("a0", "kill_before")
+    Effects(one).put("a0", target={"order_id": "a"})
+    until(lambda: one.process.poll() is not None, "it was not killed")
+    for number in range(1, 4):
+        Effects(two).put(f"a{number}", target={"order_id": "a"})
+    Effects(two).put("b0", target={"order_id": "b"})
+    until(lambda: "b0" in provider.effects, "a different lane waits")
+    time.sleep(1)
+    assert list(provider.effects) == ["b0"]  # a0 is still with a process that may live
+    until(lambda: len(provider.effects) == 5, "nobody took over", GONE_S)
+    in_order(provider, "a", 4)
+
+
+def test_order_outlives_a_restart(make_server, make_provider):
+    provider = make_provider(keeps=True)
+    effects = Effects(make_server(config=config_of(provider, KEYED, effect=(*ORDERED,
+        )).replace("backoff: 50ms, backoff_max: 200ms", "backoff: 30s, backoff_max: 30s")))
+    provider.script("a0", "503")
+    first = effects.put("a0", target={"order_id": "a"})
+    until(lambda: effects.show(first)["attempt"] == 1 and
+        effects.show(first)["status"] == "pending", "it was not tried")
+    others = [effects.put(f"a{number}", target={"order_id": "a"}) for number in range(1, 4)]
+    kill(effects.server)
+    effects.server.start()
+    last = effects.put("a4", target={"order_id": "a"})
+    time.sleep(1.5)  # two looks at the dues: the first one rests, and the others are due
+    assert [effects.show(one)["attempt"] for one in [*others, last]] == [0] * 4
+    status, _, answer = effects.server.request("POST", f"/v1/effects/{first}/retry", {})
+    assert status == 200, answer
+    for one in [first, *others, last]:
+        effects.settled(one, ACKNOWLEDGED)
+    in_order(provider, "a", 5)
+
+
+def test_a_poison_head_is_parked_and_shown(make_server, make_provider):
+    provider = make_provider(keeps=True)
+    effects = Effects(make_server(config=config_of(provider, KEYED, effect=ORDERED)))
+    provider.script("a0", *["503"] * 4)
+    ids = [effects.put(f"a{number}", target={"order_id": "a"}) for number in range(3)]
+    for one in ids[1:]:
+        effects.settled(one, ACKNOWLEDGED)
+    assert effects.show(ids[0])["status"] == DEAD
+    assert len(provider.of("a0")) == 4
+    in_order(provider, "a", 3)
+    listed = effects.server.request("GET", "/v1/effects?status=dead_letter")[2]["effects"]
+    assert [one["effect_id"] for one in listed] == [ids[0]]
+
+
+def test_one_that_is_held_does_not_block_its_lane(make_server, make_provider):
+    provider = make_provider(keeps=False)
+    effects = Effects(make_server(config=config_of(provider, effect=ORDERED)))
+    provider.script("a0", "lost")
+    ids = [effects.put(f"a{number}", target={"order_id": "a"}) for number in range(3)]
+    for one in ids[1:]:
+        effects.settled(one, ACKNOWLEDGED)
+    assert effects.show(ids[0])["uncertain"]  # shown, and a person decides
+
+
+def test_one_that_was_cancelled_before_its_turn_lets_nobody_pass(make_server, make_provider):
+    provider = make_provider(keeps=True, slow_s=1.5)
+    effects = Effects(make_server(config=config_of(provider, KEYED, effect=ORDERED)))
+    provider.script("a0", "slow")
+    ids = [effects.put(f"a{number}", target={"order_id": "a"}) for number in range(3)]
+    status, _, answer = effects.server.request("POST", f"/v1/effects/{ids[1]}/cancel",
+        {"reason": "not wanted"})
+    assert status == 200, answer
+    time.sleep(0.5)
+    assert len(provider.requests) == 1  # a0 is under way, and a2 waits for it
+    effects.settled(ids[2], ACKNOWLEDGED)
+    assert list(provider.effects) == ["a0", "a2"]
+
+
+@pytest.mark.parametrize("kills", [60 if LONG else 2 if stores.SHARED else 4])
+def test_order_holds_under_kills(make_server, make_provider, kills):
+    provider = make_provider(keeps=True, slow_s=0.02)
+    provider.always = "slow"
+    config = config_of(provider, KEYED, effect=ORDERED)
+    servers = [make_server(config=config)]
+    if stores.SHARED:
+        servers.append(make_server(config=config, data_dir=servers[0].data_dir))
+    source, numbers = random.Random(11), {lane: 0 for lane in "abc"}
+    for turn in range(kills):
+        for _ in range(6):
+            lane = source.choice("abc")
+            effects = Effects(servers[source.randrange(len(servers))])
+            effects.put(f"{lane}{numbers[lane]}", target={"order_id": lane})
+            numbers[lane] += 1
+        victim = servers[turn % len(servers)]
+        time.sleep(source.uniform(0, 0.1))
+        kill(victim)
+        victim.start()
+    total = sum(numbers.values())
+    until(lambda: len(provider.effects) == total, "they did not all happen", GONE_S + kills * 35)
+    for lane, number in numbers.items():
+        in_order(provider, [lane], number)
+    assert set(provider.effects.values()) == {1}

@@ -1,0 +1,229 @@
+/*
+ * sim_dispatch: several dispatchers over one shared store, in one thread, driven step by step from
+ * one seed, in the manner of tests/sim_gateway.
+ *
+ *     programs ──▶ enqueue ──▶ engine.c: cycle_run and the janitor of each process, on one store
+ *                                │  ▲
+ *                                ▼  │
+ *                      dispatcher and outbox of each process ──▶ provider.c ──▶ effects, counted
+ *
+ * The real objects of src/dispatch, src/effect and src/engine/cycle.c are linked. The files here
+ * stand in for what is below them: loops and tasks, outcalls and upstreams (provider.c), the
+ * engine's threads (engine.c), clocks, random bytes and memory (world.c). Between the prepare and
+ * the commit of one process others run whole batches. Between any two steps a process may be
+ * killed: its memory goes, and requests that have left go on at the provider.
+ *
+ * The provider does what a connector declares, and no more: with a key it recognises a repetition
+ * for `keeps`; a lookup may say "not executed" for a while after it was, but not past `quiet`. So
+ * every second effect is the dispatcher's fault. oracle.c says what must hold.
+ */
+#ifndef ONCE_TESTS_SIM_DISPATCH_SIM_DISPATCH_H
+#define ONCE_TESTS_SIM_DISPATCH_SIM_DISPATCH_H
+
+#include "dispatch/impl.h"
+#include "effect/outbox.h"
+#include "engine/cycle.h"
+#include "engine/janitor.h"
+#include "engine/queue.h"
+#include "prng.h"
+
+enum {
+    SIM_PROCESSES = 3,
+    SIM_EFFECTS_MAX = 24,
+    SIM_WIRES_MAX = 512, /* requests and questions of one run */
+    SIM_BATCH_CALLS = 160,
+    SIM_STEPS = 700,
+    SIM_TOTAL_MS = 6000,  /* timeout.total of every connector */
+    SIM_QUIET_MS = 10000, /* of every lookup */
+    SIM_KEEPS_MS = 30000, /* of every key */
+    SIM_PAUSE_MS = 5000,  /* of every breaker … */
+    SIM_FAILURES = 3,     /* … after as many failures */
+    SIM_ATTEMPTS = 4,     /* of every effect */
+};
+
+/* What a type's connector declares; its number. */
+enum sim_type {
+    TYPE_KEYED, /* an idempotency key: S1 */
+    TYPE_ASKED, /* a lookup: S4 */
+    TYPE_BARE,  /* neither: S3 */
+    TYPE_LANE,  /* as keyed, one after another */
+    SIM_TYPES,
+};
+
+/* What has to happen sometimes, or the simulation proves less than it says. */
+#define SIM_SOMETIMES(X)                                                                           \
+    X(CREATED, "effects created")                                                                  \
+    X(SENT, "attempts sent")                                                                       \
+    X(ASKED, "questions asked")                                                                    \
+    X(EFFECTS, "effects happened")                                                                 \
+    X(LATE_EFFECTS, "effects after the caller had gone or given up")                               \
+    X(REPEATED, "repetitions that the provider recognised")                                        \
+    X(LIES, "lookups that did not know yet")                                                       \
+    X(LOST, "answers lost")                                                                        \
+    X(TIMEOUTS, "timeouts")                                                                        \
+    X(NOT_CONNECTED, "not connected")                                                              \
+    X(REFUSED, "refused by the provider")                                                          \
+    X(LATER, "told to come later")                                                                 \
+    X(ACKNOWLEDGED, "ended acknowledged")                                                          \
+    X(FAILED, "ended failed")                                                                      \
+    X(DEAD, "ended as dead letters")                                                               \
+    X(UNCERTAIN, "ended uncertain")                                                                \
+    X(SENT_AGAIN, "sent again after uncertainty")                                                  \
+    X(PAST_KEEPS, "uncertain past keeps")                                                          \
+    X(IN_LANES, "ordered effects sent after earlier ones")                                         \
+    X(PARKED, "ordered effects sent after one that was parked")                                    \
+    X(BREAKERS, "breakers opened")                                                                 \
+    X(PROBES, "probes of an open breaker")                                                         \
+    X(STALE, "calls decided again for a lost race")                                                \
+    X(FASTER, "claims that somebody else was faster with")                                         \
+    X(KILLED, "kills")                                                                             \
+    X(KILLED_CALLING, "kills with requests under way")                                             \
+    X(DUPLICATES, "duplicates created")
+
+enum sometimes {
+#define SIM_NAME(name, text) SOMETIMES_##name,
+    SIM_SOMETIMES(SIM_NAME)
+#undef SIM_NAME
+        SOMETIMES_COUNT
+};
+
+/* An effect that the provider never does. */
+enum sim_poison { POISON_NONE, POISON_LATER, POISON_LOST };
+
+/* Before each piece of a process's memory. */
+struct sim_block {
+    _Alignas(max_align_t) struct sim_block *prev;
+    struct sim_block *next;
+};
+
+/* What the oracle knows of the breaker of one connector in one process. */
+struct sim_breaker {
+    int failures;      /* in a row, while it is closed */
+    bool is_open;      /* and since then no call went well */
+    int64_t opened_ms; /* the pause counts from here */
+    int64_t closed_ms; /* after it was open; 0: never */
+};
+
+/* Memory that is dropped whole. */
+struct sim_memory {
+    struct mem mem;
+    struct sim_block blocks;
+};
+
+/* The engine of one process, without its threads. */
+struct engine {
+    struct store_ops ops; /* of the store, with other processes in between */
+    struct store *store;
+    struct cycle cycle;
+    struct janitor janitor;
+    struct store_identity identity;
+    struct store_shared shared;
+    struct queue queue;
+    struct engine_call *answers[4 * SIM_BATCH_CALLS];
+    size_t answer_count;
+    bool is_busy; /* between prepare and commit */
+};
+
+struct sim_process {
+    struct engine engine; /* first: its address stands for the door and the server as well */
+    struct net_loop *loop;
+    struct net_task *tasks; /* newest first */
+    struct dispatch *dispatch;
+    struct effect_outbox *outbox;
+    struct metrics *metrics;
+    struct sim_memory memory; /* that goes with it */
+    struct sim_breaker breakers[SIM_TYPES];
+    bool is_up;
+    int64_t start_ms; /* when it is started again */
+};
+
+/* One effect, and what the provider and the oracle know of it. */
+struct sim_effect {
+    char key[16];
+    enum sim_type type;
+    int lane;
+    enum sim_poison poison;
+    struct op_id id;
+    bool is_known; /* its id is */
+    int created;   /* its number in its lane, by the order of the commits; 0: not yet */
+    int sent;      /* attempts that were begun */
+    int effects;
+    int64_t first_ms;   /* when the provider first saw its key; 0: never */
+    int64_t visible_ms; /* when a lookup shows it; 0: never */
+    bool is_passed;     /* a later one of its lane was sent while it was uncertain */
+    bool was_refused;   /* for good */
+};
+
+/* A request, or a question, on its way. */
+struct sim_wire {
+    struct outcall *out; /* NULL: nobody waits any more */
+    int process;
+    int effect;
+    bool asks;
+    int64_t admitted_ms; /* by the breaker */
+    int64_t arrives_ms;  /* at the provider; INT64_MAX: never, or it has */
+    int64_t answers_ms;  /* back at the process; INT64_MAX: never */
+    int64_t gives_up_ms;
+    unsigned status; /* of the answer; 0: the connection breaks */
+    bool does;       /* it takes effect when it arrives */
+    bool is_connected;
+};
+
+struct sim {
+    uint64_t seed;
+    struct prng prng;
+    struct prng bytes; /* random bytes for the program */
+    uint64_t step;
+    uint64_t trace;
+    uint64_t *sometimes;
+    char violation[256];
+    bool is_traced;
+    bool is_ending; /* no new work, no more trouble */
+    int64_t now_ms;
+    struct clock clock;
+    struct sim_memory memory; /* of the configuration */
+    struct config *config;
+    struct vault *vault;
+    struct store_mem_hub *hub;
+    const struct store_ops *inner;
+    struct store *reader; /* the oracle's own handle */
+    struct sim_process processes[SIM_PROCESSES];
+    struct sim_effect effects[SIM_EFFECTS_MAX];
+    int effect_count;
+    int joined; /* effects that joined a lane */
+    struct sim_wire wires[SIM_WIRES_MAX];
+    int wire_count;
+    int64_t down_until_ms; /* the provider answers 503 to all until then */
+};
+
+extern struct sim *sim;
+
+bool sim_run(uint64_t seed);
+
+/* world.c */
+void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void sim_violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void sim_note(enum sometimes what);
+uint64_t sim_below(uint64_t count);
+bool sim_once_in(uint64_t every);
+
+/* engine.c */
+void engine_open(struct sim_process *process);
+void engine_close(struct sim_process *process);
+bool engine_batch(struct sim_process *process);
+bool engine_answer(struct sim_process *process);
+
+/* provider.c */
+void provider_time(void);
+void provider_lose(int process);
+bool provider_is_idle(void);
+/* When something happens next; INT64_MAX: never. */
+int64_t provider_next_ms(void);
+
+/* oracle.c */
+void oracle_enqueued(const struct engine_call *call);
+void oracle_begins(struct sim_wire *wire, const struct dispatching *run);
+void oracle_ends(const struct sim_wire *wire, bool is_well);
+void oracle_end(void);
+
+#endif

@@ -1,0 +1,115 @@
+/* The order of effects: core/lane.h. */
+#include "check_c.h"
+#include "core/lane.h"
+
+static struct request joining(struct slice lane)
+{
+    return (struct request){.kind = REQUEST_ENQUEUE,
+        .record_kind = RECORD_EFFECT,
+        .source = {.type = SLICE_LIT(LANE_FIRST), .id = lane},
+        .policy = {.deadline_ms = 5000}};
+}
+
+static struct record effect(unsigned char number, enum record_status status, uint64_t fence)
+{
+    return (struct record){.kind = RECORD_EFFECT,
+        .status = status,
+        .operation_id = {{number}},
+        .fence = fence,
+        .updated_ms = 1000,
+        .window_ms = 2000,
+        .sealed_ms = record_status_sealed(status) ? 1000 : 0};
+}
+
+static void only_an_effect_with_a_lane_joins_one(void **state)
+{
+    (void)state;
+    struct request request = joining(SLICE_LIT("a"));
+    assert_true(lane_joins(&request));
+    request.record_kind = RECORD_DELIVERY;
+    assert_false(lane_joins(&request));
+    request = joining(SLICE_EMPTY);
+    assert_false(lane_joins(&request));
+    request = joining(SLICE_LIT("a"));
+    request.source.version = SLICE_LIT("7"); /* an ordered source: core/source.h */
+    assert_false(lane_joins(&request));
+}
+
+static void each_names_the_one_before_it(void **state)
+{
+    (void)state;
+    struct request request = joining(SLICE_LIT("a"));
+    struct record_key key = {
+        .tenant = SLICE_LIT("t"), .scope = SLICE_LIT("pay"), .key = SLICE_LIT("k")};
+    struct record_key lane_key;
+    struct record lane, second;
+    struct op_id before;
+    char text[KIND_ID_TEXT_BYTES];
+    assert_int_equal(lane_key_seal(&key, &request.source, &lane_key, NULL), OK);
+    assert_true(slice_is(lane_before(NULL, NULL, 1000, text), LANE_FIRST));
+    struct record first = effect(1, RECORD_PENDING, 0);
+    lane_remember(NULL, &first, &request, &lane_key, &lane);
+    assert_int_equal(lane.version, 1);
+    assert_int_equal(lane.window_expires_ms, 1000 + 2000 + 5000); /* L2 */
+    second = effect(2, RECORD_PENDING, 0);
+    second.source =
+        (struct source){.type = lane_before(&lane, NULL, 1000, text), .id = request.source.id};
+    assert_true(lane_after(&second, &before));
+    assert_true(op_id_equal(&before, &first.operation_id));
+    first.source = request.source;
+    assert_false(lane_after(&first, &before));
+    /* Enqueued again it keeps its place, or the two would wait for each other. */
+    lane_remember(&lane, &second, &request, &lane_key, &lane);
+    assert_true(slice_is(lane_before(&lane, &first, 1000, text), LANE_FIRST));
+    /* A lane that is forgotten has no last effect. */
+    assert_true(slice_is(lane_before(&lane, NULL, 8000, text), LANE_FIRST));
+}
+
+static void no_request_can_name_the_record_of_a_lane(void **state)
+{
+    (void)state;
+    struct request request = joining(SLICE_LIT("a"));
+    struct record_key key = {
+        .tenant = SLICE_LIT("t"), .scope = SLICE_LIT("pay"), .key = SLICE_LIT("k")};
+    struct record_key lane_key;
+    assert_int_equal(lane_key_seal(&key, &request.source, &lane_key, NULL), OK);
+    assert_int_equal(lane_key.principal.data[0], '\x01');
+}
+
+static void what_is_over_lets_the_next_go(void **state)
+{
+    (void)state;
+    static const struct {
+        enum record_status status;
+        uint64_t fence;
+        bool is_held;
+        enum lane_turn turn;
+    } rows[] = {
+        {RECORD_PENDING, 0, false, LANE_BLOCKED},
+        {RECORD_PENDING, 7, false, LANE_BLOCKED}, /* it is tried again later */
+        {RECORD_IN_PROGRESS, 7, false, LANE_BLOCKED},
+        {RECORD_UNKNOWN, 7, false, LANE_BLOCKED}, /* asked about, or sent again */
+        {RECORD_UNKNOWN, 7, true, LANE_PASSED},   /* parked, and shown */
+        {RECORD_DEAD, 7, false, LANE_PASSED},     /* likewise */
+        {RECORD_DEAD, 0, false, LANE_LOOK}, {RECORD_EXECUTED, 7, false, LANE_PASSED},
+        {RECORD_FAILED, 7, false, LANE_PASSED}, {RECORD_COMPENSATED, 7, false, LANE_PASSED},
+        {RECORD_REJECTED, 7, false, LANE_PASSED},
+        {RECORD_REJECTED, 0, false, LANE_LOOK}, /* cancelled before its turn */
+    };
+    assert_int_equal(lane_turn(NULL, false), LANE_PASSED); /* forgotten */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct record record = effect(1, rows[i].status, rows[i].fence);
+        assert_int_equal(lane_turn(&record, rows[i].is_held), rows[i].turn);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(only_an_effect_with_a_lane_joins_one),
+        TEST(each_names_the_one_before_it),
+        TEST(no_request_can_name_the_record_of_a_lane),
+        TEST(what_is_over_lets_the_next_go),
+    };
+    return cmocka_run_group_tests_name("lane", tests, NULL, NULL);
+}
