@@ -226,8 +226,8 @@ static void begin(struct undoing *self, bool undoes)
     if (self->record.status == RECORD_WAITING) {
         struct slice reason = call->request.reason;
         struct err err;
-        if (command_effects_end(
-                self->commands, &self->record, &self->detail, true, call, &err) != OK) {
+        if (command_effects_end(self->commands, &self->record, &self->detail, true, call, &err) !=
+            OK) {
             fail_memory(self);
             return;
         }
