@@ -259,6 +259,7 @@ static enum status settle_command(struct effect_action *self, struct err *err)
 static enum status compose_cancel(struct effect_action *self, struct err *err)
 {
     struct engine_call *call = own_call(self);
+    call->request.version = self->record->version; /* X6: it may be uncertain by now */
     self->detail.ack = EFFECT_ACK_REJECTED;
     self->detail.ack_ms = self->query.query.call.now_ms;
     enum status status = put_detail(self, call, err);
@@ -280,7 +281,9 @@ static enum status compose_resolve(struct effect_action *self, struct err *err)
     call->request.fence = self->record->fence; /* of the attempt that was read */
     if (call->request.status == RECORD_PENDING) {
         self->offers = true;
-        return OK;
+        self->detail.is_uncertain = false; /* no earlier attempt was sent … */
+        self->detail.first_sent_ms = 0;    /* … and the time of its key starts anew */
+        return put_detail(self, call, err);
     }
     self->detail.ack =
         call->request.status == RECORD_EXECUTED ? EFFECT_ACK_ACKNOWLEDGED : EFFECT_ACK_FAILED;
@@ -322,6 +325,12 @@ static bool may_begin(struct effect_action *self)
     struct api_request *request = self->query.request;
     bool is_compensation = self->action->kind == REQUEST_COMPENSATE;
     if (is_compensation && self->record->status == RECORD_UNKNOWN) {
+        refuse_uncertain(request);
+        return false;
+    }
+    /* It waits to be sent again because nobody knows whether it happened (P5). */
+    if (self->action == &cancel && self->record->status == RECORD_PENDING &&
+        self->detail.is_uncertain) {
         refuse_uncertain(request);
         return false;
     }

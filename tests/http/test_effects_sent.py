@@ -85,6 +85,20 @@ def test_a_refusal_after_uncertainty_does_not_say_that_nothing_happened(make, en
     assert provider.effects == {"k": 1}
 
 
+def test_what_may_have_happened_is_not_cancelled(make):
+    """Between two attempts with the same key: it is pending, and the first one may have worked."""
+    effects, provider = make(KEYED)
+    provider.script("k", "lost", "503")
+    provider.retry_after = "600"
+    one = effects.put("k")
+    until(lambda: effects.show(one)["attempt"] == 2 and effects.show(one)["status"] == "pending",
+        "not sent again")
+    status, _, answer = effects.server.request("POST", f"/v1/effects/{one}/cancel", {})
+    assert (status, answer["code"], answer["effect"]) == (409, "outcome_unknown", "unknown"), answer
+    assert effects.show(one)["status"] == "pending"
+    assert provider.effects == {"k": 1}
+
+
 def test_attempts_used_up_is_a_dead_letter_only_when_nothing_can_have_happened(make):
     effects, provider = make(KEYED)
     provider.script("dead", *["503"] * 10)
