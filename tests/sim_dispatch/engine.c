@@ -91,6 +91,21 @@ void engine_off_due(struct engine *engine, struct due_subscription *subscription
     janitor_off_due(&engine->janitor, subscription);
 }
 
+const struct store_identity *engine_identity(const struct engine *engine)
+{
+    return &engine->identity;
+}
+
+void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
+{
+    *ret_stats = (struct engine_stats){.now_ms = engine->cycle.now_ms};
+}
+
+void engine_on_intake(struct engine *engine, struct engine_intake *intake)
+{
+    janitor_on_intake(&engine->janitor, intake);
+}
+
 uint64_t engine_incarnation(const struct engine *engine)
 {
     return engine->janitor.incarnation;
