@@ -87,7 +87,7 @@ static void produce(char **words, int count)
         size_t size = from_hex(value);
         (void)rd_kafka_header_add(headers, words[i], -1, value, (ssize_t)size);
     }
-    rd_kafka_resp_err_t error = rd_kafka_producev(owner, RD_KAFKA_V_TOPIC(words[1]),
+    rd_kafka_resp_err_t error = __extension__ rd_kafka_producev(owner, RD_KAFKA_V_TOPIC(words[1]),
         RD_KAFKA_V_PARTITION(atoi(words[2])), RD_KAFKA_V_KEY(words[3], key_len),
         RD_KAFKA_V_VALUE(words[4], len), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
         RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(&is_over), RD_KAFKA_V_END);

@@ -65,6 +65,8 @@ class Record:
         self.fields["outcome"] = {"digest": digest.hex(), "bytes": size, "code": code,
                                   **(more if meta else {})}
         need(key_hash(self.fields["key"], self.kind) == own_hash, "a record's key hash")
+        need(self.fields["sealed"] or not (size or meta or code or self.fields["effect_id"]),
+             "an outcome without a seal")
         for _ in range(5):  # the source, the trace and the reason
             self.raw(self.number())
         door, flags = self.raw(2) if form == 2 else (0, 0)

@@ -685,8 +685,8 @@ static enum status send_one(struct kafka_source *self, const char *topic,
         const char *in;
         char *out;
     } bytes = {.in = body.data};
-    rd_kafka_resp_err_t error = rd_kafka_producev(self->sends, RD_KAFKA_V_TOPIC(topic),
-        RD_KAFKA_V_KEY(key.len == 0 ? NULL : key.data, key.len),
+    rd_kafka_resp_err_t error = __extension__ rd_kafka_producev(self->sends,
+        RD_KAFKA_V_TOPIC(topic), RD_KAFKA_V_KEY(key.len == 0 ? NULL : key.data, key.len),
         RD_KAFKA_V_VALUE(bytes.out, body.len), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
         RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(&sent), RD_KAFKA_V_END);
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) {

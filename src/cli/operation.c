@@ -514,6 +514,7 @@ static const struct {
     {"W4", "it does not wait, so nothing changes"},
     {"W5", "it was never granted, so it cannot have been executed"},
     {"W6", "it changed after it was read, so nothing changes"},
+    {"W7", "it goes on waiting, for less than before"},
     {"X1", "the operation no longer exists"},
     {"X2", "it was cancelled before it ran"},
     {"X3", "it was cancelled already"},
