@@ -280,6 +280,7 @@ class Journal:
         form, known, size, seq, time, digest, raw_id = struct.unpack("<BBB5xQQ32s16s", payload[:72])
         tenant, data = payload[72:72 + size], payload[72 + size:]
         chain_id, where = uuid(self.chain), f"entry {seq}: "
+        need(not any(payload[3 if (form, known) == (1, 1) else 1:8]), where + "its kind")
         if form == 2:  # a checkpoint
             note = f"once/{chain_id}\n{seq}\n{base64.b64encode(digest).decode()}\ntime ".encode()
             return need(not self.change and (seq, digest) == self.at[1:] and data.startswith(note),

@@ -74,10 +74,10 @@ enum undo_step recovery_undo(const struct record *effect, bool is_uncertain)
     case RECORD_EXECUTED: return UNDO_START;
     case RECORD_UNKNOWN: return record_sealed(effect) ? UNDO_STUCK : UNDO_UNSURE;
     case RECORD_PENDING: return is_uncertain ? UNDO_WAIT : UNDO_CANCEL; /* P5 */
+    case RECORD_WAITING:
     case RECORD_DEAD: return UNDO_CANCEL;
     case RECORD_IN_PROGRESS:
     case RECORD_COMPENSATING: return UNDO_WAIT;
-    case RECORD_WAITING:
     case RECORD_RELEASED:
     case RECORD_FAILED:
     case RECORD_REJECTED:
