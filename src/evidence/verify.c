@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "core/lane.h"
 #include "core/source.h"
 #include "evidence/checkpoint.h"
 #include "evidence/entry_view.h"
@@ -460,6 +461,15 @@ static void check_source(
     struct record_key key;
     struct err err = {0};
     ASSERT(pending->sourced);
+    if (pending->put && sealed->kind == RECORD_EFFECT && slice_is(view->decision, "enqueued")) {
+        /* The lane that the effect joined: the effect is its last one. */
+        if (lane_key_seal(&sealed->key, &sealed->source, &key, &err) != OK ||
+            !digest_equal(&key.hash, &source->key.hash) ||
+            !op_id_equal(&source->operation_id, &sealed->operation_id)) {
+            damage(verify, spot, "the lane stored with the entry is a different effect's");
+        }
+        return;
+    }
     if (!pending->put || !view->keyed || !record_status_sealed(sealed->status) ||
         source_key_seal(&sealed->key, &sealed->source, &key, &err) != OK ||
         !digest_equal(&key.hash, &source->key.hash)) {

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+import stores
+
 from once_server import LIGHT, until
 from shop import Shop, envelope, refund
 from test_openapi import check
@@ -493,7 +495,7 @@ def test_a_reload_changes_the_registry_and_is_evidence(server, shop):
     import signal
     path = server.directory / "once.yaml"
     more = shop.config() + f'  order.pack: {{handler: "{shop.url}/order.pack"}}\n'
-    path.write_text(more + server.secrets_of(more))
+    path.write_text(stores.with_key(more))
     assert submit(server, envelope("pack"))[0] == 404
     server.signal(signal.SIGHUP)
     until(lambda: submit(server, envelope("pack"))[0] in (200, 201), "the registry did not change")

@@ -138,7 +138,7 @@ def test_a_broker_that_is_away_gets_it_once_it_is_back(make, target, broker):
     assert not effects.show(one).get("uncertain")  # nothing was sent
     start(broker)
     until(lambda: effects.show(one)["status"] == "acknowledged", "not published", SLOW_S)
-    assert keys_of(target) == ["before", "k1"]
+    assert sorted(keys_of(target)) == ["before", "k1"]  # a topic has several partitions
 
 
 class Muffle:
@@ -205,7 +205,7 @@ def test_a_lost_confirm_is_uncertain_unless_the_broker_recognises_a_repetition(
             status, _, answer = effects.server.request(
                 "POST", f"/v1/effects/{one}/retry", {"reason": "try"})
             assert status == 409 and answer["code"] == "outcome_unknown", answer
-        assert keys_of(target) == ["before", "k1"]
+        assert sorted(keys_of(target)) == ["before", "k1"]  # a topic has several partitions
     finally:
         muffle.close()
 
