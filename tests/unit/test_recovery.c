@@ -101,7 +101,7 @@ static void what_a_compensation_does_with_each_effect(void **state)
         {RECORD_FAILED, false, true, UNDO_PASS},
         {RECORD_REJECTED, false, true, UNDO_PASS},
         {RECORD_PENDING, false, false, UNDO_CANCEL},
-        {RECORD_PENDING, true, false, UNDO_WAIT}, /* it may have happened (P5) */
+        {RECORD_PENDING, true, false, UNDO_WAIT},    /* it may have happened (P5) */
         {RECORD_WAITING, false, false, UNDO_CANCEL}, /* for its payload to be sealed */
         {RECORD_DEAD, false, false, UNDO_CANCEL},
         {RECORD_IN_PROGRESS, false, false, UNDO_WAIT},
