@@ -67,17 +67,17 @@ static void make_wake(struct engine_call *call, const struct store_intake_row *r
     call->wait_ms = 0;
 }
 
-/* It can never be sent as it is. */
-static void make_cancel(
-    struct engine_call *call, const struct store_intake_row *row, const char *reason)
+/* It can never be sent as it is. The engine reads the reason when the caller's text is gone. */
+static enum status make_cancel(
+    struct intake_call *call, const struct store_intake_row *row, const char *reason)
 {
     size_t len = strnlen(reason, LIMIT_REASON_BYTES_MAX);
-    call->request = (struct request){.kind = REQUEST_CANCEL,
+    call->engine.request = (struct request){.kind = REQUEST_CANCEL,
         .key = {.tenant = row->tenant},
-        .operation_id = row->operation_id,
-        .reason = slice_of(reason, len)};
-    call->request_body = SLICE_EMPTY;
-    call->wait_ms = 0;
+        .operation_id = row->operation_id};
+    call->engine.request_body = SLICE_EMPTY;
+    call->engine.wait_ms = 0;
+    return arena_copy(&call->arena, slice_of(reason, len), &call->engine.request.reason);
 }
 
 static enum status read_row(const struct intake_types *types, struct intake_call *call,
@@ -100,8 +100,7 @@ static enum status read_row(const struct intake_types *types, struct intake_call
     if (status == OK) {
         make_wake(&call->engine, &kept);
     } else if (status == E_INVALID) {
-        make_cancel(&call->engine, &kept, fault->err.text);
-        status = OK;
+        status = make_cancel(call, &kept, fault->err.text);
     }
     return status;
 }
