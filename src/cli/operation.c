@@ -503,6 +503,7 @@ static const struct {
     {"N6", "there has been a newer attempt since that check, so nothing changes"},
     {"N7", "it is queued, waits or was given up, so there is nothing to settle"},
     {"N8", "it was unknown whether it was undone, and somebody checked"},
+    {"N9", "it changed after it was read, so nothing changes"},
     {"J1", "the operation no longer exists"},
     {"J2", "the lease ended and the holder reported nothing, so the outcome is unknown"},
     {"J3", "there was nothing to do"},

@@ -648,6 +648,10 @@ static void resolve(struct decision *decision, const struct record *found,
         leave(decision, DECISION_STALE_FENCE, "N6", found);
         return;
     }
+    if (request->version != 0 && request->version != found->version) {
+        leave(decision, DECISION_WRONG_STATUS, "N9", found);
+        return;
+    }
     switch (found->status) {
     case RECORD_EXECUTED:
     case RECORD_FAILED:

@@ -87,6 +87,8 @@
  *                                             wrong_status
  *   N8    unknown whether it was compensated  executed, failed: that again, with its outcome; else
  *                                             already_sealed (P3); before N2
+ *   N9    it names the version that it was    wrong_status, nothing changes; after N6, before the
+ *           made for, and it has changed        others
  *
  * The janitor's lease_over: J1 as H1: nothing; J2 in_progress and lease over: unknown; J3 else:
  * nothing. Its holder_gone: J1; J4 in_progress, held by an incarnation other than the living one

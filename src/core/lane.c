@@ -80,18 +80,18 @@ bool lane_after(const struct record *record, struct op_id *ret_id)
            kind_id_read(record->source.type, &kind, ret_id);
 }
 
-enum lane_turn lane_turn(const struct record *before, bool is_held)
+enum lane_turn lane_turn(const struct record *before)
 {
     if (before == NULL) {
         return LANE_PASSED;
     }
     ASSERT(before->kind == RECORD_EFFECT);
-    ASSERT(!is_held || before->status == RECORD_UNKNOWN);
     bool is_over =
         record_sealed(before) || before->status == RECORD_DEAD || before->status == RECORD_REJECTED;
     if (is_over) {
         /* Its first grant waited for the ones before it; without a grant they may still run. */
         return before->fence > 0 ? LANE_PASSED : LANE_LOOK;
     }
-    return before->status == RECORD_UNKNOWN && is_held ? LANE_PASSED : LANE_BLOCKED;
+    bool is_held = before->status == RECORD_UNKNOWN && record_due_ms(before) == INT64_MAX;
+    return is_held ? LANE_PASSED : LANE_BLOCKED;
 }

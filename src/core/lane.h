@@ -41,11 +41,12 @@ bool lane_after(const struct record *record, struct op_id *ret_id);
 
 /* What an effect means for the one that comes after it. */
 enum lane_turn {
-    LANE_PASSED,  /* it needs no further attempt, or only a person can have it attempted */
+    LANE_PASSED,  /* it needs no further attempt, or only a person can have it attempted: it is
+                     unknown, and without a due */
     LANE_BLOCKED, /* it is not over yet */
     LANE_LOOK,    /* it was never attempted, and never will be: ask about the one before it */
 };
-/* before NULL: forgotten. is_held: it is unknown, and only a person decides. */
-enum lane_turn lane_turn(const struct record *before, bool is_held);
+/* before NULL: forgotten. */
+enum lane_turn lane_turn(const struct record *before);
 
 #endif

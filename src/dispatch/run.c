@@ -110,6 +110,7 @@ static int64_t again_ms(const struct dispatching *run, const struct engine_call 
 }
 
 static void ask(struct dispatching *run);
+static void park(struct dispatching *run);
 static void send_again(struct dispatching *run, struct slice detail);
 
 static void look_at_unknown(struct dispatching *run)
@@ -121,8 +122,10 @@ static void look_at_unknown(struct dispatching *run)
         kind->unknown == NULL
             ? DISPATCH_HOLD
             : kind->unknown(run->plan, &run->record, run->read.call.now_ms, &run->arena, &detail);
-    if (what == DISPATCH_HOLD || !job_place(job, run->plan, &run->record)) {
+    if (!job_place(job, run->plan, &run->record) || (what == DISPATCH_HOLD && !job->is_ordered)) {
         leave(run, 0);
+    } else if (what == DISPATCH_HOLD) {
+        park(run);
     } else if (what == DISPATCH_AGAIN) {
         send_again(run, detail);
     } else {
@@ -212,6 +215,24 @@ static void report(const struct dispatching *run, const struct engine_call *engi
             .logs = dispatch->logs});
 }
 
+static void on_claim_done(struct engine_call *engine);
+
+/* Change the job's record without a claim; then is called on loop 0, in any case. */
+static void change(struct dispatching *run, const struct request *request,
+    void (*then)(struct dispatching *run))
+{
+    struct err err;
+    run->claim = (struct engine_call){
+        .request = *request, .arena = &run->arena, .done = on_claim_done};
+    run->claim.request.operation_id = run->job->operation_id;
+    run->claim.request.actor = actor;
+    run->then = then;
+    job_move(run->job, JOB_SETTLING);
+    if (engine_submit(door_engine(run->job->dispatch->door), &run->claim, &err) != OK) {
+        run_claim_refused(run, &err);
+    }
+}
+
 static void on_dropped(struct dispatching *run)
 {
     const struct engine_call *cancel = &run->claim;
@@ -227,21 +248,10 @@ static void on_claim_done(struct engine_call *engine);
  * before this is durable, it is claimed and found stale again. */
 static void drop_stale(struct dispatching *run)
 {
-    struct dispatch *dispatch = run->job->dispatch;
-    struct err err;
     run->record = run->claim.decision.next;
-    run->claim = (struct engine_call){
-        .request = {.kind = REQUEST_CANCEL,
-            .operation_id = run->job->operation_id,
-            .reason = SLICE_LIT("stale: a newer version was sealed while it waited"),
-            .actor = actor},
-        .arena = &run->arena,
-        .done = on_claim_done};
-    run->then = on_dropped;
-    job_move(run->job, JOB_SETTLING);
-    if (engine_submit(door_engine(dispatch->door), &run->claim, &err) != OK) {
-        run_claim_refused(run, &err);
-    }
+    struct request request = {.kind = REQUEST_CANCEL,
+        .reason = SLICE_LIT("stale: a newer version was sealed while it waited")};
+    change(run, &request, on_dropped);
 }
 
 static void on_claimed(struct dispatching *run)
@@ -317,16 +327,6 @@ void run_claim_refused(struct dispatching *run, const struct err *err)
 
 /* ---- in order ------------------------------------------------------------------------------ */
 
-/* Whether an unknown record waits for a person: then nobody else should wait for it. */
-static bool is_held(struct dispatching *run, const struct record *record)
-{
-    struct slice detail = SLICE_EMPTY;
-    const struct dispatch_kind *kind = run->plan->kind;
-    return record->status == RECORD_UNKNOWN && record->kind == kind->kind &&
-           (kind->unknown == NULL || kind->unknown(run->plan, record, run->read.call.now_ms,
-                                         &run->arena, &detail) == DISPATCH_HOLD);
-}
-
 /* The one before it is not over. If that is a job of ours, it may be behind this one in the lane:
  * let it pass. Otherwise the whole lane waits. */
 static void wait_in_order(struct dispatching *run)
@@ -349,7 +349,7 @@ static void on_before(struct dispatching *run)
         leave(run, run->plan == NULL ? 0 : again_ms(run, &run->read.call));
         return;
     }
-    switch (lane_turn(before, before != NULL && is_held(run, before))) {
+    switch (lane_turn(before)) {
     case LANE_BLOCKED: wait_in_order(run); return;
     case LANE_LOOK:
         if (lane_after(before, &job->after)) {
@@ -380,6 +380,25 @@ void run_claim_in_order(struct dispatching *run)
 
 /* ---- unknown records ----------------------------------------------------------------------- */
 
+static void on_parked(struct dispatching *run)
+{
+    if (run->claim.err.status == OK) {
+        report(run, &run->claim, 0);
+    }
+    leave(run, again_ms(run, &run->claim));
+}
+
+/* Only a person can have it attempted again, and the ones behind it in its order go on. That it is
+ * so depends on the time and on this process's configuration: it is written down before they go,
+ * and whoever thinks otherwise finds a different version (N9). */
+static void park(struct dispatching *run)
+{
+    struct request request = {.kind = REQUEST_POSTPONE, /* Q3: without a due */
+        .fence = run->record.fence,
+        .reason = SLICE_LIT("unknown; the effects behind it in its order go on without it")};
+    change(run, &request, on_parked);
+}
+
 static void on_again(struct dispatching *run)
 {
     const struct engine_call *resolve = &run->claim;
@@ -396,23 +415,13 @@ static void on_again(struct dispatching *run)
  * The record is pending again, and the next claim is a new attempt under a new fence. */
 static void send_again(struct dispatching *run, struct slice detail)
 {
-    struct dispatch *dispatch = run->job->dispatch;
-    struct err err;
-    run->claim = (struct engine_call){
-        .request = {.kind = REQUEST_RESOLVE,
-            .status = RECORD_PENDING,
-            .operation_id = run->job->operation_id,
-            .fence = run->record.fence, /* N6 */
-            .reason = SLICE_LIT("unknown; sent again with the same idempotency key"),
-            .detail = detail,
-            .actor = actor},
-        .arena = &run->arena,
-        .done = on_claim_done};
-    run->then = on_again;
-    job_move(run->job, JOB_SETTLING);
-    if (engine_submit(door_engine(dispatch->door), &run->claim, &err) != OK) {
-        run_claim_refused(run, &err);
-    }
+    struct request request = {.kind = REQUEST_RESOLVE,
+        .status = RECORD_PENDING,
+        .fence = run->record.fence,     /* N6 */
+        .version = run->record.version, /* N9: nobody has parked it since */
+        .reason = SLICE_LIT("unknown; sent again with the same idempotency key"),
+        .detail = detail};
+    change(run, &request, on_again);
 }
 
 static void ask(struct dispatching *run)

@@ -607,6 +607,7 @@ static void put_answer(
         sending->detail.first_sent_ms = 0; /* it did not arrive: the key's time starts anew */
         request->kind = next_is_used_up(&facts) ? REQUEST_GIVE_UP : REQUEST_RESOLVE;
         request->status = request->kind == REQUEST_RESOLVE ? RECORD_PENDING : 0;
+        request->version = record->version; /* N9: nobody has parked it since */
         request->policy.attempts_max = (uint32_t)sending->type->attempts;
         request->policy.deadline_ms = sending->type->deadline_ms;
         request->reason = SLICE_LIT("the provider was asked: not executed");

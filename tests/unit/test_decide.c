@@ -482,6 +482,24 @@ static void a_cancellation_for_an_earlier_version_changes_nothing(void **state)
     assert_string_equal(said.rule, "X6");
 }
 
+/* Somebody has parked it since, and the ones behind it in its order went on. */
+static void a_resolution_for_an_earlier_version_changes_nothing(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_EFFECT, RECORD_UNKNOWN);
+    struct request again = holder_request(REQUEST_RESOLVE, &found);
+    again.status = RECORD_PENDING;
+    again.version = found.version;
+    assert_int_equal(ask_at(START_MS, &found, again).next.status, RECORD_PENDING);
+    struct request parks = holder_request(REQUEST_POSTPONE, &found);
+    struct record parked = ask_at(START_MS, &found, parks).next;
+    assert_int_equal(record_due_ms(&parked), INT64_MAX);
+    struct decision said = ask_at(START_MS, &parked, again);
+    assert_int_equal(said.kind, DECISION_WRONG_STATUS);
+    assert_int_equal(said.change, CHANGE_NONE);
+    assert_string_equal(said.rule, "N9");
+}
+
 /* "rejected" lets a fresh submission run the handler again, and its effects may have happened. */
 static void a_command_that_waits_for_effects_cannot_be_cancelled(void **state)
 {
@@ -604,6 +622,7 @@ int main(void)
         TEST(a_command_waits_and_is_not_started_after_its_confirmation_is_over),
         TEST(a_wake_for_an_earlier_version_starts_nothing),
         TEST(a_cancellation_for_an_earlier_version_changes_nothing),
+        TEST(a_resolution_for_an_earlier_version_changes_nothing),
         TEST(a_command_that_waits_for_effects_cannot_be_cancelled),
         TEST(what_is_compensated_keeps_its_outcome),
         TEST(only_a_person_takes_up_what_was_given_up),

@@ -82,24 +82,25 @@ static void what_is_over_lets_the_next_go(void **state)
     static const struct {
         enum record_status status;
         uint64_t fence;
-        bool is_held;
+        int64_t due_ms;
         enum lane_turn turn;
     } rows[] = {
-        {RECORD_PENDING, 0, false, LANE_BLOCKED},
-        {RECORD_PENDING, 7, false, LANE_BLOCKED}, /* it is tried again later */
-        {RECORD_IN_PROGRESS, 7, false, LANE_BLOCKED},
-        {RECORD_UNKNOWN, 7, false, LANE_BLOCKED}, /* asked about, or sent again */
-        {RECORD_UNKNOWN, 7, true, LANE_PASSED},   /* parked, and shown */
-        {RECORD_DEAD, 7, false, LANE_PASSED},     /* likewise */
-        {RECORD_DEAD, 0, false, LANE_LOOK}, {RECORD_EXECUTED, 7, false, LANE_PASSED},
-        {RECORD_FAILED, 7, false, LANE_PASSED}, {RECORD_COMPENSATED, 7, false, LANE_PASSED},
-        {RECORD_REJECTED, 7, false, LANE_PASSED},
-        {RECORD_REJECTED, 0, false, LANE_LOOK}, /* cancelled before its turn */
+        {RECORD_PENDING, 0, 1, LANE_BLOCKED},
+        {RECORD_PENDING, 7, 1, LANE_BLOCKED}, /* it is tried again later */
+        {RECORD_IN_PROGRESS, 7, 0, LANE_BLOCKED},
+        {RECORD_UNKNOWN, 7, 1, LANE_BLOCKED}, /* asked about, or sent again */
+        {RECORD_UNKNOWN, 7, 0, LANE_PASSED},  /* parked, and shown */
+        {RECORD_DEAD, 7, 0, LANE_PASSED},     /* likewise */
+        {RECORD_DEAD, 0, 0, LANE_LOOK}, {RECORD_EXECUTED, 7, 0, LANE_PASSED},
+        {RECORD_FAILED, 7, 0, LANE_PASSED}, {RECORD_COMPENSATED, 7, 0, LANE_PASSED},
+        {RECORD_REJECTED, 7, 0, LANE_PASSED},
+        {RECORD_REJECTED, 0, 0, LANE_LOOK}, /* cancelled before its turn */
     };
-    assert_int_equal(lane_turn(NULL, false), LANE_PASSED); /* forgotten */
+    assert_int_equal(lane_turn(NULL), LANE_PASSED); /* forgotten */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct record record = effect(1, rows[i].status, rows[i].fence);
-        assert_int_equal(lane_turn(&record, rows[i].is_held), rows[i].turn);
+        record.due_ms = rows[i].due_ms;
+        assert_int_equal(lane_turn(&record), rows[i].turn);
     }
 }
 
