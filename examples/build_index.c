@@ -15,6 +15,7 @@
  * Only one process at a time has a journal open, so two swaps cannot overlap here. Over a shared
  * store they can: then whatever holds the alias must refuse a fence smaller than the last it saw.
  */
+#define _POSIX_C_SOURCE 200809L /* fileno, fsync, symlink */
 #include <once/once.h>
 #include <stdio.h>
 #include <string.h>

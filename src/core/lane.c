@@ -73,6 +73,15 @@ void lane_remember(const struct record *lane, const struct record *joined,
     record_check(ret_next);
 }
 
+bool lane_ends_with(const struct record *lane, const struct record *effect)
+{
+    struct record_key key;
+    return is_lane(&effect->source) && effect->key.tenant.len > 0 &&
+           lane_key_seal(&effect->key, &effect->source, &key, NULL) == OK &&
+           digest_equal(&key.hash, &lane->key.hash) &&
+           op_id_equal(&lane->operation_id, &effect->operation_id);
+}
+
 bool lane_after(const struct record *record, struct op_id *ret_id)
 {
     enum record_kind kind = RECORD_EFFECT;

@@ -36,6 +36,9 @@ struct slice lane_before(const struct record *lane, const struct record *self, i
 void lane_remember(const struct record *lane, const struct record *joined,
     const struct request *request, const struct record_key *key, struct record *ret_next);
 
+/* Whether the effect is the lane's last one. Both may come from a damaged journal. */
+bool lane_ends_with(const struct record *lane, const struct record *effect);
+
 /* The effect that goes before this one. False: there is none. */
 bool lane_after(const struct record *record, struct op_id *ret_id);
 

@@ -218,12 +218,12 @@ static void report(const struct dispatching *run, const struct engine_call *engi
 static void on_claim_done(struct engine_call *engine);
 
 /* Change the job's record without a claim; then is called on loop 0, in any case. */
-static void change(struct dispatching *run, const struct request *request,
-    void (*then)(struct dispatching *run))
+static void change(
+    struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
 {
     struct err err;
-    run->claim = (struct engine_call){
-        .request = *request, .arena = &run->arena, .done = on_claim_done};
+    run->claim =
+        (struct engine_call){.request = *request, .arena = &run->arena, .done = on_claim_done};
     run->claim.request.operation_id = run->job->operation_id;
     run->claim.request.actor = actor;
     run->then = then;

@@ -72,9 +72,8 @@ static enum status make_cancel(
     struct intake_call *call, const struct store_intake_row *row, const char *reason)
 {
     size_t len = strnlen(reason, LIMIT_REASON_BYTES_MAX);
-    call->engine.request = (struct request){.kind = REQUEST_CANCEL,
-        .key = {.tenant = row->tenant},
-        .operation_id = row->operation_id};
+    call->engine.request = (struct request){
+        .kind = REQUEST_CANCEL, .key = {.tenant = row->tenant}, .operation_id = row->operation_id};
     call->engine.request_body = SLICE_EMPTY;
     call->engine.wait_ms = 0;
     return arena_copy(&call->arena, slice_of(reason, len), &call->engine.request.reason);

@@ -1,3 +1,7 @@
+/*
+ * This file is past 800 lines because every item of a change is checked against the others in one
+ * pass.
+ */
 #include "evidence/verify.h"
 
 #include <stdio.h>
@@ -462,10 +466,7 @@ static void check_source(
     struct err err = {0};
     ASSERT(pending->sourced);
     if (pending->put && sealed->kind == RECORD_EFFECT && slice_is(view->decision, "enqueued")) {
-        /* The lane that the effect joined: the effect is its last one. */
-        if (lane_key_seal(&sealed->key, &sealed->source, &key, &err) != OK ||
-            !digest_equal(&key.hash, &source->key.hash) ||
-            !op_id_equal(&source->operation_id, &sealed->operation_id)) {
+        if (!lane_ends_with(source, sealed)) {
             damage(verify, spot, "the lane stored with the entry is a different effect's");
         }
         return;

@@ -194,13 +194,14 @@ struct entry_copy {
     struct err *err;
 };
 
-/* Explains a failed commit: a second copy may have taken the target over, and even finished it. */
+/* Explains a failed write: a second copy may have taken the target over, and even finished it. */
 static enum status target_failed(const struct copy *self, enum status status, struct err *err)
 {
     struct store_options how = {.read_only = true, .must_exist = true};
     struct store *finished = NULL;
     struct err ignored = {0};
-    if ((status == E_CORRUPT || status == E_UNAVAILABLE) && store_url_shared(self->options->to) &&
+    bool is_other = status == E_CORRUPT || status == E_STALE;
+    if ((is_other || status == E_UNAVAILABLE) && store_url_shared(self->options->to) &&
         store_open(self->options->to, &how, &finished, &ignored) == OK) {
         status = close_store(&finished, OK, &ignored);
         (void)err_set(err, E_UNAVAILABLE, "a second copy to the same target has finished it");
@@ -208,10 +209,11 @@ static enum status target_failed(const struct copy *self, enum status status, st
         return E_UNAVAILABLE;
     }
     err_prefix(err, "cannot write to the target");
-    if (status == E_CORRUPT) {
+    if (is_other) {
         err_hint(err, "is a second copy to the same target under way?");
     }
-    return status;
+    err->status = status == E_STALE ? E_UNAVAILABLE : status;
+    return err->status;
 }
 
 /* Commits a piece on the target. */
@@ -336,6 +338,7 @@ static enum status copy_entries(struct copy *self, struct err *err)
             copy->total += state->chains[i].seq - state->chains[i].removed_seq;
         }
         status = self->to->ops->inheriting->entries(self->to, &copy->had, err);
+        status = status == OK ? OK : target_failed(self, status, err);
         arena_clear(&self->bodies);
         status = status == OK ? self->from->ops->entries(self->from, &range, on_entry, copy, err)
                               : status;
@@ -599,7 +602,10 @@ static enum status copy_over(struct copy *self, const struct verify_result *sour
         err_hint(err, "%s", changed.hint);
     }
     status = status == OK ? copy_key(self, err) : status;
-    status = status == OK ? self->to->ops->inheriting->finish(self->to, err) : status;
+    if (status == OK) {
+        status = self->to->ops->inheriting->finish(self->to, err);
+        status = status == OK ? OK : target_failed(self, status, err);
+    }
     return status;
 }
 

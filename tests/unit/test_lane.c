@@ -61,6 +61,17 @@ static void each_names_the_one_before_it(void **state)
     /* Enqueued again it keeps its place, or the two would wait for each other. */
     lane_remember(&lane, &second, &request, &lane_key, &lane);
     assert_true(slice_is(lane_before(&lane, &first, 1000, text), LANE_FIRST));
+    first.key = second.key = key;
+    assert_true(lane_ends_with(&lane, &second));
+    assert_false(lane_ends_with(&lane, &first));
+    /* Records of a damaged journal: no lane, a different one, no tenant. */
+    second.source = (struct source){.id = SLICE_EMPTY};
+    assert_false(lane_ends_with(&lane, &second));
+    second.source = joining(SLICE_LIT("b")).source;
+    assert_false(lane_ends_with(&lane, &second));
+    second.source = request.source;
+    second.key.tenant = SLICE_EMPTY;
+    assert_false(lane_ends_with(&lane, &second));
     /* A lane that is forgotten has no last effect. */
     assert_true(slice_is(lane_before(&lane, NULL, 8000, text), LANE_FIRST));
 }

@@ -128,7 +128,7 @@ static const struct {
     {.code = "NOPLACE", .status = E_INVALID},
     {.code = "EXISTS", .status = E_INVALID},
     {.code = "COPYING", .status = E_UNAVAILABLE},
-    {.code = "TAKEN", .status = E_UNAVAILABLE},
+    {.code = "TAKEN", .status = E_STALE},
     {.code = "LOST", .status = E_CORRUPT, .leaves = true},
 };
 
