@@ -330,3 +330,30 @@ const char *text_nearest(const char *typed, const char *const *names, size_t cou
     }
     return best;
 }
+
+/* Only the last star is ever retried: whatever an earlier one could match, the last can too. */
+bool text_glob(struct slice glob, struct slice text)
+{
+    size_t g = 0;
+    size_t t = 0;
+    size_t star = SIZE_MAX; /* after the last star, once there has been one */
+    size_t star_t = 0;      /* where the rest was last tried */
+    while (t < text.len) {
+        if (g < glob.len && glob.data[g] == '*') {
+            star = ++g;
+            star_t = t;
+        } else if (g < glob.len && glob.data[g] == text.data[t]) {
+            g++;
+            t++;
+        } else if (star != SIZE_MAX) {
+            g = star;
+            t = ++star_t;
+        } else {
+            return false;
+        }
+    }
+    while (g < glob.len && glob.data[g] == '*') {
+        g++;
+    }
+    return g == glob.len;
+}

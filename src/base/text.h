@@ -35,6 +35,9 @@ char *text_put_hex(char *ret_text, const void *bytes, size_t size);
 /* "1.5 GiB", for people only. Returns its argument. */
 char *text_put_size(char ret_text[32], uint64_t bytes);
 
+/* Whether a glob matches all of a text: '*' is any run of characters, possibly empty. */
+bool text_glob(struct slice glob, struct slice text);
+
 /* The name nearest to what was typed, or NULL if none is near. */
 const char *text_nearest(const char *typed, const char *const *names, size_t count);
 

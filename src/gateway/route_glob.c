@@ -1,9 +1,10 @@
 /*
  * Matches globs against paths, on two levels that work alike: segments of a path against segments
- * of a glob, and within them characters. On either level only the last star is ever retried:
- * whatever an earlier star could match, the last can too. So no pair of characters of path and glob
- * is compared twice for the same star.
+ * of a glob, and within them characters (text_glob). On either level only the last star is ever
+ * retried: whatever an earlier star could match, the last can too. So no pair of characters of path
+ * and glob is compared twice for the same star.
  */
+#include "base/text.h"
 #include "gateway/request_form.h"
 
 /* A text that is split at its slashes. */
@@ -28,33 +29,6 @@ static struct segments segments_next(struct segments at)
     return segment_at(at.text.data + at.text.len + 1, at.left - 1);
 }
 
-/* One segment: '*' is any run of characters, possibly empty. */
-static bool segment_matches(struct slice glob, struct slice text)
-{
-    size_t g = 0;
-    size_t t = 0;
-    size_t star = SIZE_MAX; /* after the last star, once there has been one */
-    size_t star_t = 0;      /* where the rest was last tried */
-    while (t < text.len) {
-        if (g < glob.len && glob.data[g] == '*') {
-            star = ++g;
-            star_t = t;
-        } else if (g < glob.len && glob.data[g] == text.data[t]) {
-            g++;
-            t++;
-        } else if (star != SIZE_MAX) {
-            g = star;
-            t = ++star_t;
-        } else {
-            return false;
-        }
-    }
-    while (g < glob.len && glob.data[g] == '*') {
-        g++;
-    }
-    return g == glob.len;
-}
-
 static bool is_any_segments(struct segments glob)
 {
     return !glob.is_over && slice_is(glob.text, "**");
@@ -73,7 +47,7 @@ bool route_glob(const char *glob, struct slice path)
             star = g;
             star_p = p;
             has_star = true;
-        } else if (!g.is_over && segment_matches(g.text, p.text)) {
+        } else if (!g.is_over && text_glob(g.text, p.text)) {
             g = segments_next(g);
             p = segments_next(p);
         } else if (has_star) {
