@@ -234,6 +234,23 @@ static const char *request_id_of(const struct cli *cli)
     return option_find(cli->command, "request-id") == NULL ? NULL : cli_text(cli, "request-id");
 }
 
+const char *backend_place_option(struct cli *cli, char *ret_text, size_t size)
+{
+    const char *server = cli_flag(cli, "store") ? NULL : cli_text(cli, "server");
+    const char *url = cli_text(cli, "store");
+    const char *usual = option_find(cli->command, "store")->fallback;
+    ret_text[0] = '\0';
+    if (server != NULL) {
+        (void)snprintf(ret_text, size, " --server %s", server);
+    } else if (strcmp(url, usual) != 0) {
+        /* To be pasted: "?" and "&" in a URL have a meaning in a shell. */
+        const char *shown = cli_store_shown(cli);
+        const char *quote = strpbrk(shown, " ?&*;") != NULL ? "'" : "";
+        (void)snprintf(ret_text, size, " --store %s%s%s", quote, shown, quote);
+    }
+    return ret_text;
+}
+
 int backend_named_server(struct cli *cli, struct remote **ret_remote)
 {
     const char *url = cli_text(cli, "server");

@@ -79,6 +79,9 @@ struct backend_server {
 };
 void backend_own_server(struct cli *cli, struct backend_server *ret_server);
 
+/* " --store URL" or " --server URL" for a hint, if a command that is pasted needs it.
+ * Returns its argument. */
+const char *backend_place_option(struct cli *cli, char *ret_text, size_t size);
 /* The server of --server or ONCE_SERVER; *ret is NULL if neither was given. */
 int backend_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
 /* That one, else the server that holds the store of --store; *ret is NULL if there is neither. */

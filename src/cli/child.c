@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 
+extern char **environ;
+
 static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 static void forwarded_set(sigset_t *set)
@@ -47,8 +49,10 @@ int child_pending_signal(void)
 
 /* ---- start ------------------------------------------------------------------------------- */
 
-/* The command starts with our original signal mask, and with its streams in pipes. */
-static int spawn(struct child *child, char **argv, char **environment, const int *write_ends)
+enum { STREAMS = 3 };
+
+/* The command starts with our original signal mask, and with these as its streams; -1: ours. */
+static int spawn(struct child *child, char **argv, char **environment, const int *streams)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -67,9 +71,9 @@ static int spawn(struct child *child, char **argv, char **environment, const int
     (void)posix_spawnattr_setsigmask(&attributes, &child->mask_before);
     (void)posix_spawnattr_setsigdefault(&attributes, &defaults);
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    failed = posix_spawn_file_actions_adddup2(&actions, write_ends[0], STDOUT_FILENO);
-    failed = failed != 0 ? failed
-                         : posix_spawn_file_actions_adddup2(&actions, write_ends[1], STDERR_FILENO);
+    for (int i = 0; i < STREAMS && failed == 0; i++) {
+        failed = streams[i] < 0 ? 0 : posix_spawn_file_actions_adddup2(&actions, streams[i], i);
+    }
     failed = failed != 0
                  ? failed
                  : posix_spawnp(&child->pid, argv[0], &actions, &attributes, argv, environment);
@@ -102,28 +106,54 @@ static int make_pipe(int *ret_read, int *ret_write)
     return failed;
 }
 
-int child_start(struct child *child, char **argv, char **environment, const sigset_t *before,
-    bool show, struct capture *capture)
+/* Everything but the streams. */
+static int init(struct child *child, const sigset_t *before, struct capture *capture)
 {
-    int write_ends[CAPTURE_STREAMS] = {-1, -1};
     sigset_t set;
     *child = (struct child){.mask_before = *before, .capture = capture, .signals = -1};
     child->streams[0].from = child->streams[1].from = -1;
-    child->streams[0].to = show ? STDOUT_FILENO : -1;
-    child->streams[1].to = show ? STDERR_FILENO : -1;
+    child->streams[0].to = child->streams[1].to = -1;
     capture_init(&child->late, LIMIT_OUTCOME_BYTES_MAX);
     forwarded_set(&set);
     (void)sigaddset(&set, SIGCHLD);
     child->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    int failed = child->signals < 0 ? errno : 0;
+    return child->signals < 0 ? errno : 0;
+}
+
+int child_start(struct child *child, char **argv, char **environment, const sigset_t *before,
+    bool show, struct capture *capture)
+{
+    int streams[STREAMS] = {-1, -1, -1};
+    int failed = init(child, before, capture);
+    child->streams[0].to = show ? STDOUT_FILENO : -1;
+    child->streams[1].to = show ? STDERR_FILENO : -1;
     for (int i = 0; i < CAPTURE_STREAMS && failed == 0; i++) {
-        failed = make_pipe(&child->streams[i].from, &write_ends[i]);
+        failed = make_pipe(&child->streams[i].from, &streams[i + 1]);
     }
-    failed = failed != 0 ? failed : spawn(child, argv, environment, write_ends);
-    close_if_open(&write_ends[0]);
-    close_if_open(&write_ends[1]);
+    failed = failed != 0 ? failed : spawn(child, argv, environment, streams);
+    close_if_open(&streams[1]);
+    close_if_open(&streams[2]);
     if (failed != 0) {
         child_release(child);
+    }
+    return failed;
+}
+
+int child_start_piped(struct child *child, char **argv, const sigset_t *before, int *ret_to)
+{
+    int streams[STREAMS] = {-1, -1, -1};
+    int to = -1;
+    int failed = init(child, before, NULL);
+    failed = failed != 0 ? failed : make_pipe(&streams[0], &to);
+    failed = failed != 0 ? failed : make_pipe(&child->streams[0].from, &streams[1]);
+    failed = failed != 0 ? failed : spawn(child, argv, environ, streams);
+    close_if_open(&streams[0]);
+    close_if_open(&streams[1]);
+    if (failed != 0) {
+        close_if_open(&to);
+        child_release(child);
+    } else {
+        *ret_to = to;
     }
     return failed;
 }
@@ -147,7 +177,7 @@ static void pass_on(struct child *child, const struct signalfd_siginfo *info)
     }
 }
 
-static void take_signals(struct child *child)
+void child_take_signals(struct child *child)
 {
     struct signalfd_siginfo info;
     while (read(child->signals, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -225,7 +255,7 @@ static void follow_turn(struct child *child)
         }
     }
     if (polls[0].revents != 0) {
-        take_signals(child);
+        child_take_signals(child);
     }
 }
 

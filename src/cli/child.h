@@ -54,6 +54,13 @@ int child_pending_signal(void);
  * nothing runs. */
 int child_start(struct child *child, char **argv, char **environment, const sigset_t *before,
     bool show, struct capture *capture) MUST_CHECK;
+/* Start it with its standard input and output in pipes, for a caller that speaks with it: *ret_to
+ * is our end of the one, streams[0].from of the other. Nothing is captured. Our own environment and
+ * standard error are the command's. The same result. */
+int child_start_piped(
+    struct child *child, char **argv, const sigset_t *before, int *ret_to) MUST_CHECK;
+/* The signals descriptor is readable: pass signals on, and set ended if the command has ended. */
+void child_take_signals(struct child *child);
 /* Returns when the command has ended. */
 void child_follow(struct child *child);
 /* Show the rest of the output. May block as long as our readers do. */

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "cli/begin.h"
 #include "cli/holder.h"
 #include "cli/out.h"
 #include "cli/run.h"
@@ -98,51 +99,6 @@ int run_compose(struct run *run)
 
 /* ---- ask --------------------------------------------------------------------------------- */
 
-/* Whether the process that ran it is gone, by its trace on this machine. The trace is the first
- * attempt's, so the holder of a later attempt is not known. */
-static bool is_holder_gone(const struct operation *operation, struct arena *arena, int64_t *ret_pid)
-{
-    const struct json_value *trace =
-        operation == NULL ? NULL : operation_member(operation, "trace");
-    struct slice raw = trace == NULL ? SLICE_EMPTY : json_raw(operation->members, trace);
-    char *text = trace == NULL ? NULL : arena_zalloc(arena, raw.len + 1);
-    if (text == NULL || operation->attempt != 1) {
-        return false;
-    }
-    memcpy(text, raw.data, raw.len);
-    return holder_gone(text, ret_pid);
-}
-
-/* Begin once. If the operation is in progress in a process that is gone, report it unknown on that
- * process's behalf and begin again. The command may still be running without that process, so this
- * makes the operation unknown, not free (P5). */
-static int ask(struct run *run, struct backend *backend, const struct once_begin *request,
-    struct backend_answer *ret_answer, struct once_error *error)
-{
-    char reason[128];
-    char actor[64];
-    int64_t pid = 0;
-    const struct once_call begin = {.begin = request};
-    int result = backend->ops->call(backend, &begin, ret_answer, error);
-    if (result != ONCE_OK || ret_answer->decision != ONCE_IN_PROGRESS ||
-        !is_holder_gone(ret_answer->operation, &run->cli->arena, &pid)) {
-        return result;
-    }
-    (void)snprintf(
-        reason, sizeof reason, "the process that ran it, pid %lld, is gone", (long long)pid);
-    (void)snprintf(actor, sizeof actor, "once run, pid %lld", (long long)getpid());
-    struct once_hold hold = {.operation_id = ret_answer->operation_id,
-        .fence = ret_answer->operation->fence,
-        .reason = reason,
-        .actor = actor, /* a server records its own name for the caller */
-        .request_id = cli_text(run->cli, "request-id")};
-    struct backend_answer marked;
-    result = backend->ops->call(backend, &(struct once_call){.unknown = &hold}, &marked, error);
-    /* Whatever was decided: it may have been settled at this very moment. Beginning again shows
-     * it. */
-    return result == ONCE_OK ? backend->ops->call(backend, &begin, ret_answer, error) : result;
-}
-
 static int fail(const struct once_error *error)
 {
     if (error->text[0] != '\0') {
@@ -187,7 +143,7 @@ static int begin(
         .request_id = cli_text(cli, "request-id"),
         .trace = buf_status(&holder) == OK && holder.len > 1 ? holder.data : NULL,
     };
-    int result = ask(run, &backend, &request, ret_answer, &error);
+    int result = begin_ask(&backend, &request, "once run", ret_answer, &error);
     error.result = result;
     int code = result == ONCE_OK ? CLI_OK : fail(&error);
     code = result != ONCE_OK && backend.is_flooded ? CLI_AGAIN : code; /* too many callers run it */
@@ -231,7 +187,7 @@ static bool moved_on(struct run *run, const struct backend_answer *answer, struc
     }
     if (backend.ops->peek(&backend, answer->operation_id, &operation) == ONCE_OK) {
         moved = operation == NULL || operation->status != ONCE_STATUS_IN_PROGRESS ||
-                is_lease_over(wait, operation) || is_holder_gone(operation, &backend.own, &pid);
+                is_lease_over(wait, operation) || begin_holder_gone(operation, &backend.own, &pid);
     }
     backend_close(&backend); /* only looked */
     return moved;

@@ -10,28 +10,10 @@
 
 enum { DOCUMENT_BYTES_MAX = 8 * LIMIT_OUTCOME_BYTES_MAX }; /* escapes: at most six bytes for one */
 
-/* " --store URL" or " --server URL" if it is needed. */
-static const char *place_option(const struct run *run, char *ret_text, size_t size)
-{
-    const char *server = cli_flag(run->cli, "store") ? NULL : cli_text(run->cli, "server");
-    const char *url = cli_text(run->cli, "store");
-    const char *usual = option_find(run->cli->command, "store")->fallback;
-    ret_text[0] = '\0';
-    if (server != NULL) {
-        (void)snprintf(ret_text, size, " --server %s", server);
-    } else if (strcmp(url, usual) != 0) {
-        /* To be pasted: "?" and "&" in a URL have a meaning in a shell. */
-        const char *shown = cli_store_shown(run->cli);
-        const char *quote = strpbrk(shown, " ?&*;") != NULL ? "'" : "";
-        (void)snprintf(ret_text, size, " --store %s%s%s", quote, shown, quote);
-    }
-    return ret_text;
-}
-
 void run_hint_unknown(const struct run *run, const char *operation_id, uint64_t fence)
 {
     char store[512];
-    place_option(run, store, sizeof store);
+    (void)backend_place_option(run->cli, store, sizeof store);
     cli_hint("check:   once show %s%s", operation_id, store);
     cli_hint("         once why %s%s", operation_id, store);
     cli_hint("settle:  once resolve %s --fence %llu%s --status executed|failed|not_executed "
@@ -207,7 +189,7 @@ static int refuse_conflict(struct run *run, const struct backend_answer *answer)
     say_diff(run, answer->diff);
     if (answer->operation_id[0] != '\0') {
         cli_hint("use a different key; the first request: once show %s%s", answer->operation_id,
-            place_option(run, store, sizeof store));
+            backend_place_option(run->cli, store, sizeof store));
     }
     return CLI_DATA;
 }
@@ -243,7 +225,7 @@ int run_report_refusal(struct run *run, const struct backend_answer *answer)
         cli_say("in progress: '%s' is running elsewhere (operation %s)", run->key,
             answer->operation_id);
         cli_hint("--wait TIME waits longer; once show %s%s", answer->operation_id,
-            place_option(run, store, sizeof store));
+            backend_place_option(run->cli, store, sizeof store));
     }
     if (run->cli->json) {
         int printed = print_document(run, answer, NULL, NULL);
