@@ -180,6 +180,51 @@ static const struct example_def run_examples[] = {
     {0},
 };
 
+/* ---- mcp --------------------------------------------------------------------------------- */
+
+static const char *const mcp_text[] = {
+    "Starts the command, which is an MCP server on its standard input and output, and stands "
+    "between it and the client. A call of a tool that is repeated, because its answer was lost or "
+    "an agent asked again, takes effect once: the server gets the first call, and the others get "
+    "its result, with \"io.once/decision\" in its _meta. Everything else passes unchanged, in both "
+    "directions. Put this command where the client's configuration has the server's.",
+    "In tools/list every tool that is not marked as read-only gains two optional arguments, "
+    "idempotency_key and request_id, which the server does not see, and idempotentHint. A key "
+    "names one call of one tool. The same key with different arguments is an error that says what "
+    "differs. Without a key, the tool and its arguments name the call for two minutes; --config "
+    "sets this for each tool (mcp: in once.yaml).",
+    "A call that the server got and did not answer, because it died or stayed silent, is unknown: "
+    "the model is told not to repeat it, and how a person settles it with once resolve. The same "
+    "holds if once mcp is killed. Messages go to standard error, as the server's own do.",
+    NULL,
+};
+
+static const struct option_def mcp_options[] = {
+    OPT_CONFIG("the configuration; only its section mcp is used"),
+    TEXT("principal", "WHO", "whom the calls belong to; two principals may use the same key",
+        .env = "ONCE_PRINCIPAL"),
+    TEXT("prefix", "TEXT",
+        "put before the name of each tool to make the scope of its keys: for several servers that "
+        "share a store and have tools of the same name",
+        .fallback = ""),
+    OPT_STORE,
+    OPT_SERVER,
+    {0},
+};
+
+static const struct exit_def mcp_exits[] = {
+    EXIT(0, "the server's own exit code; likewise any code not listed here"), EXIT_BAD_USAGE,
+    EXIT(78, "the configuration or an ONCE_* variable is invalid"), EXIT(125, "once itself failed"),
+    EXIT(126, "the command cannot be executed"), EXIT(127, "the command was not found"), {0}};
+
+static const struct example_def mcp_examples[] = {
+    {"once mcp -- npx -y @example/payments-mcp",
+        "in the place of the server's command in the client's configuration"},
+    {"once mcp --config once.yaml --store ~/.once/payments -- ./payments-mcp",
+        "a policy for each tool, and a store of its own"},
+    {0},
+};
+
 /* ---- send -------------------------------------------------------------------------------- */
 
 static const char *const send_text[] = {
@@ -1150,6 +1195,9 @@ const struct command_def commands[] = {
         .operand_choices = {"new", "hash"}, .operands_min = 1, .operands_max = 1),
     COMMAND(run, run_options, run_exits, "[--] COMMAND [ARGUMENT...]",
         "run a command once, and replay its outcome to every duplicate", .operands_min = 1,
+        .operands_max = SIZE_MAX, .rest_is_operands = true),
+    COMMAND(mcp, mcp_options, mcp_exits, "[--] COMMAND [ARGUMENT...]",
+        "make the tool calls of an MCP server take effect once", .operands_min = 1,
         .operands_max = SIZE_MAX, .rest_is_operands = true),
     COMMAND(send, send_options, send_exits, "METHOD URL",
         "send an HTTP request that takes effect once",

@@ -92,6 +92,7 @@ int cmd_help(struct cli *cli);
 int cmd_inbox(struct cli *cli);
 int cmd_key(struct cli *cli);
 int cmd_ls(struct cli *cli);
+int cmd_mcp(struct cli *cli);
 int cmd_migrate(struct cli *cli);
 int cmd_policy(struct cli *cli);
 int cmd_redeliver(struct cli *cli);

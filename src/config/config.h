@@ -28,6 +28,7 @@
 #include "config/effects.h"
 #include "config/gateway.h"
 #include "config/inbox.h"
+#include "config/mcp.h"
 #include "config/place.h"
 
 enum {
@@ -184,6 +185,7 @@ struct config {
     const struct config_command *commands; /* the registry, in the order of the file */
     size_t command_count;
     struct config_inbox inbox;
+    struct config_mcp mcp;
     struct config_policy policy;   /* what config_policy_read found; no lines: no policy file */
     struct gateway_raw *raw;       /* the gateway's settings as given, and where; internal */
     struct config_faults warnings; /* settings that were read but should be written differently */
@@ -238,6 +240,8 @@ extern const struct config_option config_command_options[];
 extern const struct config_option config_arg_options[];
 /* The settings of a source of the inbox; the table ends likewise. */
 extern const struct config_option config_source_options[];
+/* The settings of a tool of once mcp; the table ends likewise. */
+extern const struct config_option config_mcp_tool_options[];
 /* In both tables; NULL: no setting has that path. */
 const struct config_option *config_option_find(const char *path);
 

@@ -225,6 +225,20 @@ static void put_effects(struct buf *out)
     put_options(out, config_effect_options, true);
 }
 
+static void put_mcp(struct buf *out)
+{
+    put_prose(out,
+        "mcp: how once mcp --config FILE treats the tools of an MCP server, by name. A star is any "
+        "run of characters; the first entry that matches a tool applies to it. Tools that their "
+        "server marks as read-only always pass. once serve ignores this section.");
+    buf_str(out, "#mcp:\n"
+                 "#  tools:\n"
+                 "#    send_*: {key: require, window: 24h}\n"
+                 "#    search: {key: pass}\n"
+                 "\n");
+    put_options(out, config_mcp_tool_options, true);
+}
+
 void config_example_put(struct buf *out)
 {
     put_prose(out,
@@ -247,4 +261,5 @@ void config_example_put(struct buf *out)
     put_commands(out);
     put_sources(out);
     put_effects(out);
+    put_mcp(out);
 }

@@ -231,6 +231,9 @@ enum status source_read_secrets(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
 enum status source_read_token(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+/* Read `mcp.tools`. E_NOMEM. */
+enum status mcp_read_tools(
+    struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 /* Add a fault for each source that anybody could send to. */
 void inbox_check(struct config *config, struct config_faults *faults);
 /* The gateway's table; its objects are the config's. */

@@ -152,6 +152,7 @@ const struct config_option config_options[] = {
     ROW("commands", OWN, .read = commands_read, .count = offsetof(struct config, command_count)),
     ROW("inbox.sources", OWN, .read = inbox_read_sources),
     ROW("inbox.queues", OWN, .read = inbox_read_queues),
+    ROW("mcp.tools", OWN, .read = mcp_read_tools),
     {0},
 };
 

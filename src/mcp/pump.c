@@ -1,0 +1,309 @@
+#include "mcp/pump.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+
+enum {
+    CHUNK_BYTES = 65536,
+    WRITE_BYTES = 4096,         /* PIPE_BUF: a writable descriptor takes that without blocking */
+    QUEUED_BYTES_MAX = 8 << 20, /* the other side is not read while more is waiting */
+    DRAIN_MS = 1000,            /* what the server's own children may still write after its end */
+    POLL_MS_MAX = 60000,
+};
+
+/* Lines of one side as they come. */
+struct inlet {
+    int fd; /* -1: closed */
+    struct buf bytes;
+    size_t searched;  /* bytes that have no newline */
+    size_t max;       /* of a line */
+    bool is_skipping; /* the rest of a line that is too long */
+    void (*line)(struct mcp_proxy *proxy, struct slice line, int64_t now_ms);
+    void (*too_long)(struct mcp_proxy *proxy);
+};
+
+struct pump {
+    struct mcp_proxy *proxy;
+    const struct pump_options *options;
+    struct inlet client;
+    struct inlet server;
+    int to_client; /* -1: the client does not read any more */
+    int to_server; /* -1: closed */
+    bool has_ended;
+    int64_t drained_ms; /* after its end: how long its output is read */
+};
+
+static int64_t now(const struct pump *pump)
+{
+    return pump->options->now_ms(pump->options->context);
+}
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        (void)close(*fd); /* closing a pipe loses nothing */
+        *fd = -1;
+    }
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static void server_too_long(struct mcp_proxy *proxy)
+{
+    proxy->options.say(
+        proxy->options.context, "a message of the server is larger than 64 MiB: it was dropped");
+}
+
+/* Every whole line in the buffer. */
+static void split(struct pump *pump, struct inlet *inlet)
+{
+    size_t from = 0;
+    for (;;) {
+        const char *data = inlet->bytes.data;
+        const char *newline =
+            inlet->searched == inlet->bytes.len
+                ? NULL
+                : memchr(data + inlet->searched, '\n', inlet->bytes.len - inlet->searched);
+        if (newline == NULL) {
+            break;
+        }
+        size_t end = (size_t)(newline - data);
+        if (!inlet->is_skipping) {
+            inlet->line(pump->proxy, slice_of(data + from, end - from), now(pump));
+        }
+        inlet->is_skipping = false;
+        from = inlet->searched = end + 1;
+    }
+    if (from > 0) {
+        memmove(inlet->bytes.data, inlet->bytes.data + from, inlet->bytes.len - from);
+        inlet->bytes.len -= from;
+    }
+    inlet->searched = inlet->bytes.len;
+    if (inlet->bytes.len > inlet->max) {
+        if (!inlet->is_skipping) {
+            inlet->too_long(pump->proxy);
+        }
+        inlet->is_skipping = true;
+        buf_clear(&inlet->bytes);
+        inlet->searched = 0;
+    }
+}
+
+/* The other end has closed: a last line may lack its newline. */
+static void end_inlet(struct pump *pump, struct inlet *inlet)
+{
+    if (inlet->bytes.len > 0 && !inlet->is_skipping) {
+        inlet->line(pump->proxy, buf_view(&inlet->bytes), now(pump));
+    }
+    buf_clear(&inlet->bytes);
+    inlet->searched = 0;
+}
+
+/* False: the other end has closed. */
+static bool read_some(struct pump *pump, struct inlet *inlet)
+{
+    size_t before = inlet->bytes.len;
+    char *room = buf_extend(&inlet->bytes, CHUNK_BYTES);
+    if (room == NULL) {
+        return true; /* the status stays in the buffer, and ends the pump */
+    }
+    ssize_t got = read(inlet->fd, room, CHUNK_BYTES);
+    inlet->bytes.len = before + (got > 0 ? (size_t)got : 0);
+    if (got > 0) {
+        split(pump, inlet);
+    } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
+        end_inlet(pump, inlet);
+        return false;
+    }
+    return true;
+}
+
+/* False: the other end has closed. */
+static bool write_some(int fd, struct mcp_queue *queue)
+{
+    struct slice front = queue_front(queue);
+    ssize_t put = write(fd, front.data, front.len < WRITE_BYTES ? front.len : WRITE_BYTES);
+    if (put > 0) {
+        queue_take(queue, (size_t)put);
+    }
+    return put >= 0 || errno == EINTR || errno == EAGAIN;
+}
+
+/* ---- one turn -------------------------------------------------------------------------------- */
+
+static void take_ledger(struct pump *pump)
+{
+    struct mcp_job *job = pump->options->take_done(pump->options->context);
+    while (job != NULL) {
+        struct mcp_job *next = job->next;
+        proxy_done(pump->proxy, job, now(pump));
+        job = next;
+    }
+}
+
+static void end_server(struct pump *pump)
+{
+    close_fd(&pump->server.fd);
+    close_fd(&pump->to_server);
+    proxy_server_gone(pump->proxy, now(pump));
+}
+
+/* A granted call goes out as soon as everything before it has. */
+static void write_server(struct pump *pump)
+{
+    struct mcp_queue *queue = &pump->proxy->to_server;
+    if (pump->to_server >= 0 && queue_front(queue).len == 0) {
+        proxy_send(pump->proxy, now(pump));
+    }
+    while (pump->to_server >= 0 && queue_front(queue).len > 0) {
+        uint64_t total = queue->total;
+        if (!write_some(pump->to_server, queue)) {
+            close_fd(&pump->to_server); /* its end comes with its output */
+        }
+        if (queue->total == total) {
+            return;
+        }
+        if (queue_front(queue).len == 0) {
+            proxy_send(pump->proxy, now(pump));
+        }
+    }
+}
+
+static void end_what_is_over(struct pump *pump)
+{
+    const struct mcp_proxy *proxy = pump->proxy;
+    bool is_idle = queue_front(&proxy->to_server).len == 0 && !proxy_has_unsent(proxy);
+    if (pump->client.fd < 0 && is_idle) {
+        close_fd(&pump->to_server);
+    }
+    if (pump->has_ended && pump->server.fd >= 0 && now(pump) >= pump->drained_ms) {
+        end_server(pump);
+    }
+    if (pump->to_client < 0) {
+        queue_take(&pump->proxy->to_client, queue_front(&proxy->to_client).len);
+    }
+}
+
+static bool is_over(const struct pump *pump)
+{
+    return pump->has_ended && pump->server.fd < 0 && proxy_is_settled(pump->proxy) &&
+           queue_front(&pump->proxy->to_client).len == 0;
+}
+
+enum { FROM_CLIENT, FROM_SERVER, TO_CLIENT, TO_SERVER, SIGNALS, LEDGER, FDS };
+
+static int wait_ms(const struct pump *pump)
+{
+    int64_t due_ms = proxy_due(pump->proxy);
+    int64_t left_ms = due_ms == INT64_MAX ? POLL_MS_MAX : due_ms - now(pump);
+    if (pump->has_ended && pump->server.fd >= 0 && pump->drained_ms - now(pump) < left_ms) {
+        left_ms = pump->drained_ms - now(pump);
+    }
+    return left_ms < 0 ? 0 : left_ms > POLL_MS_MAX ? POLL_MS_MAX : (int)left_ms;
+}
+
+/* What may be read and written now; a descriptor of -1 is ignored by poll(2). */
+static void choose(const struct pump *pump, struct pollfd fds[FDS])
+{
+    size_t client_bytes = queue_front(&pump->proxy->to_client).len;
+    size_t server_bytes = queue_front(&pump->proxy->to_server).len;
+    bool has_room = client_bytes < QUEUED_BYTES_MAX;
+    bool has_both = has_room && server_bytes < QUEUED_BYTES_MAX;
+    fds[FROM_CLIENT] = (struct pollfd){.fd = has_both ? pump->client.fd : -1, .events = POLLIN};
+    fds[FROM_SERVER] = (struct pollfd){.fd = has_room ? pump->server.fd : -1, .events = POLLIN};
+    fds[TO_CLIENT] =
+        (struct pollfd){.fd = client_bytes > 0 ? pump->to_client : -1, .events = POLLOUT};
+    fds[TO_SERVER] =
+        (struct pollfd){.fd = server_bytes > 0 ? pump->to_server : -1, .events = POLLOUT};
+    fds[SIGNALS] =
+        (struct pollfd){.fd = pump->has_ended ? -1 : pump->options->signals, .events = POLLIN};
+    fds[LEDGER] = (struct pollfd){.fd = pump->options->ledger, .events = POLLIN};
+}
+
+static void act(struct pump *pump, const struct pollfd fds[FDS])
+{
+    if (fds[LEDGER].revents != 0) {
+        take_ledger(pump);
+    }
+    if (fds[FROM_SERVER].revents != 0 && !read_some(pump, &pump->server)) {
+        end_server(pump);
+    }
+    if (fds[SIGNALS].revents != 0 && pump->options->has_ended(pump->options->context)) {
+        pump->has_ended = true;
+        pump->drained_ms = now(pump) + DRAIN_MS;
+    }
+    if (fds[FROM_CLIENT].revents != 0 && !read_some(pump, &pump->client)) {
+        pump->client.fd = -1; /* the caller's to close */
+    }
+    if (fds[TO_CLIENT].revents != 0 && !write_some(pump->to_client, &pump->proxy->to_client)) {
+        pump->to_client = -1;
+        pump->client.fd = -1; /* nobody is there: the server may end */
+    }
+}
+
+static enum status pump_status(const struct pump *pump)
+{
+    const struct buf *bufs[] = {&pump->proxy->to_client.bytes, &pump->proxy->to_server.bytes,
+        &pump->client.bytes, &pump->server.bytes};
+    for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) {
+        if (buf_status(bufs[i]) != OK) {
+            return buf_status(bufs[i]);
+        }
+    }
+    return OK;
+}
+
+static enum status turn(struct pump *pump, struct err *err)
+{
+    struct pollfd fds[FDS];
+    proxy_tick(pump->proxy, now(pump));
+    write_server(pump);
+    end_what_is_over(pump);
+    if (pump_status(pump) != OK) {
+        return err_set(err, pump_status(pump), "no memory is left for the lines of MCP");
+    }
+    choose(pump, fds);
+    if (is_over(pump)) {
+        return OK;
+    }
+    if (poll(fds, FDS, wait_ms(pump)) < 0) {
+        return errno == EINTR ? OK : err_errno(err, E_UNAVAILABLE, errno, "cannot wait for MCP");
+    }
+    act(pump, fds);
+    return OK;
+}
+
+enum status pump_run(struct mcp_proxy *proxy, const struct pump_options *options, struct err *err)
+{
+    const struct mem *mem = proxy->options.mem;
+    struct pump pump = {.proxy = proxy,
+        .options = options,
+        .client = {.fd = options->from_client,
+            .max = LIMIT_JSON_BYTES_MAX,
+            .line = proxy_client_line,
+            .too_long = proxy_client_too_long},
+        .server = {.fd = options->from_server,
+            .max = MCP_MESSAGE_BYTES_MAX,
+            .line = proxy_server_line,
+            .too_long = server_too_long},
+        .to_client = options->to_client,
+        .to_server = options->to_server};
+    /* Our ends of the pipes only: the file descriptions of the others are shared. */
+    (void)fcntl(options->from_server, F_SETFL, O_NONBLOCK);
+    (void)fcntl(options->to_server, F_SETFL, O_NONBLOCK);
+    buf_init(&pump.client.bytes, mem, LIMIT_JSON_BYTES_MAX + 2 * CHUNK_BYTES);
+    buf_init(&pump.server.bytes, mem, MCP_MESSAGE_BYTES_MAX + 2 * CHUNK_BYTES);
+    enum status status = OK;
+    while (status == OK && !is_over(&pump)) {
+        status = turn(&pump, err);
+    }
+    close_fd(&pump.server.fd);
+    close_fd(&pump.to_server);
+    buf_release(&pump.client.bytes);
+    buf_release(&pump.server.bytes);
+    return status;
+}
