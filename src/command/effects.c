@@ -56,9 +56,7 @@ static enum status keep_outcome(const struct commands *commands, const struct re
     const struct json_value *root, struct slice outcome, struct mem *mem, struct slice *ret_text,
     struct err *err)
 {
-    struct vault_name name = {.tenant = record->key.tenant,
-        .key_hash = slice_of((const char *)record->key.hash.bytes, sizeof record->key.hash.bytes),
-        .kind = RECORD_COMMAND};
+    struct vault_name name = command_body_name(&record->key);
     struct buf plain;
     struct buf sealed;
     buf_init(&plain, mem, OUTCOME_BYTES_MAX);
@@ -262,10 +260,7 @@ static enum status open_outcome(const struct commands *commands, const struct re
     const struct detail *detail, struct arena *arena, struct slice *ret_outcome, struct err *err)
 {
     struct mem mem = arena_mem(arena);
-    const struct record_key *key = &record->key;
-    struct vault_name name = {.tenant = key->tenant,
-        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
-        .kind = RECORD_COMMAND};
+    struct vault_name name = command_body_name(&record->key);
     struct slice text = detail->kept_outcome;
     size_t size = 0;
     struct buf plain;

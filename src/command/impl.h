@@ -96,6 +96,8 @@ void execution_answer(struct execution *execution, unsigned status);
 /* Refuse, and release. */
 void execution_refuse(struct execution *execution, const struct problem *problem);
 void execution_fail(struct execution *execution, const struct err *err);
+/* What the bodies that a command keeps are sealed for. Points into the key. */
+struct vault_name command_body_name(const struct record_key *key);
 /* How long a command's lease must be. */
 int64_t execution_lease_ms(const struct config_command *command);
 /* The hash of a token, bound to its actor and command. E_NOMEM. */
