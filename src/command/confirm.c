@@ -228,9 +228,7 @@ static enum status open_body(struct confirming *confirming, struct err *err)
         vault_open(execution->commands->vault, &name, query->request_body, &plain, err);
     execution->body = buf_view(&plain);
     if (status == E_INVALID) { /* the caller's request is not at fault */
-        status = err_set(err, E_UNAVAILABLE,
-            "the command was kept with a key that is not in secrets.key_file; it still waits for "
-            "its confirmation");
+        status = err_set(err, E_UNAVAILABLE, COMMAND_NO_KEY);
     }
     return status;
 }

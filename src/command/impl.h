@@ -22,6 +22,10 @@ enum {
     COMMAND_ANSWER_BYTES_MAX = 512 << 20, /* never reached: outcomes have their own limit */
 };
 
+/* Nothing happens to a command whose key is missing. */
+#define COMMAND_NO_KEY                                                                             \
+    "the command was kept with a key that is not in secrets.key_file; nothing was changed"
+
 /* All commands have one scope, so that a key names one command of its tenant, whatever the command
  * does: the same key with a different action is a conflict (IDS-8). */
 #define COMMAND_SCOPE SLICE_LIT("commands")

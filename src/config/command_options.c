@@ -129,7 +129,7 @@ const struct config_option config_command_options[] = {
     ROW("on_effect_failure", CHOICE, AT(on_effect_failure), .fallback = "fail",
         .choices = {"fail", "block", "compensate"},
         .help = "What becomes of the command when a required effect fails. compensate: what was "
-                "acknowledged is undone, in reverse order.",
+                "acknowledged is undone, in reverse order. block: a person decides.",
         .unsure = "Leave it."),
     ROW("args", OWN, .in = CONFIG_IN_ENTRY, .read = command_read_args,
         .help = "The arguments, by name: type (string, integer, number, boolean, object, array, "
