@@ -178,6 +178,24 @@ static enum status put_detail(
     return status;
 }
 
+/* The envelope must be readable before the token is used up: a command that is started without it
+ * has nothing to send. */
+static enum status open_body(struct confirming *confirming, struct err *err)
+{
+    struct execution *execution = &confirming->execution;
+    const struct query *query = &confirming->query;
+    struct vault_name name = command_body_name(&query->record->key);
+    struct buf plain;
+    buf_init(&plain, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
+    enum status status =
+        vault_open(execution->commands->vault, &name, query->request_body, &plain, err);
+    execution->body = buf_view(&plain);
+    if (status == E_INVALID) { /* the caller's request is not at fault */
+        status = err_set(err, E_UNAVAILABLE, COMMAND_NO_KEY);
+    }
+    return status;
+}
+
 static void wake(
     struct confirming *confirming, const struct record *record, const struct detail *detail)
 {
@@ -191,6 +209,10 @@ static void wake(
                                                             "any more"),
                                         .effect = PROBLEM_EFFECT_NO,
                                         .retry = PROBLEM_RETRY_NO});
+        return;
+    }
+    if (!confirming->denies && open_body(confirming, &err) != OK) {
+        execution_fail(execution, &err);
         return;
     }
     struct request *request = &execution->call.engine.request;
@@ -215,24 +237,6 @@ static void wake(
     execution_submit(execution, on_woken);
 }
 
-/* The envelope must be readable before the token is used up: a command that is started without it
- * has nothing to send. */
-static enum status open_body(struct confirming *confirming, struct err *err)
-{
-    struct execution *execution = &confirming->execution;
-    const struct query *query = &confirming->query;
-    struct vault_name name = command_body_name(&query->record->key);
-    struct buf plain;
-    buf_init(&plain, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
-    enum status status =
-        vault_open(execution->commands->vault, &name, query->request_body, &plain, err);
-    execution->body = buf_view(&plain);
-    if (status == E_INVALID) { /* the caller's request is not at fault */
-        status = err_set(err, E_UNAVAILABLE, COMMAND_NO_KEY);
-    }
-    return status;
-}
-
 /* ---- reading ----------------------------------------------------------------------------- */
 
 static void on_read(void *context, struct http_exchange *exchange)
@@ -241,7 +245,6 @@ static void on_read(void *context, struct http_exchange *exchange)
     struct confirming *confirming = exchange->state;
     const struct query *query = &confirming->query;
     struct detail detail;
-    struct err err = {.status = OK};
     if (query->call.err.status != OK) {
         execution_fail(&confirming->execution, &query->call.err);
         return;
@@ -250,10 +253,6 @@ static void on_read(void *context, struct http_exchange *exchange)
         detail_read(query->record->detail, exchange->arena, &detail) != OK ||
         !is_valid(confirming, query->record, &detail)) {
         refuse(confirming);
-        return;
-    }
-    if (!confirming->denies && open_body(confirming, &err) != OK) {
-        execution_fail(&confirming->execution, &err);
         return;
     }
     wake(confirming, query->record, &detail);
