@@ -93,6 +93,14 @@ static const char *source_open(const void *item)
                                      : NULL;
 }
 
+static const char *tool_takeover(const void *item)
+{
+    const struct config_mcp_tool *tool = item;
+    return tool->on_unknown == CONFIG_MCP_TAKEOVER && tool->key != CONFIG_MCP_PASS
+               ? "a call of which nobody knows whether it took effect is made again: takeover"
+               : NULL;
+}
+
 /* ---- one of each, for people ---------------------------------------------------------------- */
 
 static void text_connector(const void *item)
@@ -177,6 +185,18 @@ static void text_queue(const void *item)
         (unsigned long long)queue->attempts_max, text_put_duration(total, queue->total_ms));
 }
 
+static void text_tool(const void *item)
+{
+    const struct config_mcp_tool *tool = item;
+    char window[32];
+    char timeout[32];
+    out_text("%s: key %s, window %s, on_unknown %s, timeout %s%s\n", tool->name,
+        config_choice_of(config_mcp_tool_options, "key", tool->key),
+        tool->window_ms > 0 ? text_put_duration(window, tool->window_ms) : "2m or 24h",
+        config_choice_of(config_mcp_tool_options, "on_unknown", tool->on_unknown),
+        text_put_duration(timeout, tool->timeout_ms), tool->retry_errors ? ", retry_errors" : "");
+}
+
 /* ---- one of each, as JSON ------------------------------------------------------------------- */
 
 static void json_connector(struct jsonw *json, const void *item)
@@ -199,6 +219,11 @@ static void json_source(struct jsonw *json, const void *item)
     config_put_source(json, item);
 }
 
+static void json_tool(struct jsonw *json, const void *item)
+{
+    config_put_mcp_tool(json, item);
+}
+
 /* ---- all of them ---------------------------------------------------------------------------- */
 
 enum { FACTS_MAX = 2 };
@@ -213,7 +238,8 @@ struct work_section {
     void (*json)(struct jsonw *json, const void *item);
 };
 
-enum { CONNECTORS, EFFECTS, COMMANDS, SOURCES, QUEUES, SECTIONS };
+/* Those that a server works with come first. */
+enum { CONNECTORS, EFFECTS, COMMANDS, SOURCES, QUEUES, SERVED, MCP_TOOLS = SERVED, SECTIONS };
 
 static const struct work_section sections[SECTIONS] = {
     [CONNECTORS] = {"connector", "connectors", sizeof(struct config_connector),
@@ -226,6 +252,8 @@ static const struct work_section sections[SECTIONS] = {
         text_source, json_source},
     [QUEUES] = {"queue", "queues", sizeof(struct config_source), {source_on_500}, text_queue,
         json_source},
+    [MCP_TOOLS] = {"tool", "mcp_tools", sizeof(struct config_mcp_tool), {tool_takeover}, text_tool,
+        json_tool},
 };
 
 /* The items of a section in a configuration. */
@@ -246,6 +274,7 @@ static struct items items_of(const struct config *config, size_t section)
         [COMMANDS] = {config->commands, config->command_count},
         [SOURCES] = {config->inbox.sources, config->inbox.source_count},
         [QUEUES] = {config->inbox.queues, config->inbox.queue_count},
+        [MCP_TOOLS] = {config->mcp.tools, config->mcp.tool_count},
     };
     return (struct items){&sections[section], all[section].first, all[section].count};
 }
@@ -303,7 +332,7 @@ static const char *fact_in(const void *context, size_t number, size_t which)
 
 void serve_work_lines(struct buf *out, const struct config *config)
 {
-    for (size_t s = 0; s < SECTIONS; s++) {
+    for (size_t s = 0; s < SERVED; s++) {
         struct items items = items_of(config, s);
         if (items.count > 0) {
             buf_printf(out, "\n%zu %s", items.count,

@@ -322,6 +322,7 @@ void config_put_connector(struct jsonw *json, const struct config_connector *con
 void config_put_effect(struct jsonw *json, const struct config_effect *effect);
 /* Also a queue, without its password. */
 void config_put_source(struct jsonw *json, const struct config_source *source);
+void config_put_mcp_tool(struct jsonw *json, const struct config_mcp_tool *tool);
 void config_put_route(struct jsonw *json, const struct config_route *route);
 /* The name of a value of the choice at this path. */
 const char *config_choice(const char *path, unsigned value);

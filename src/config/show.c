@@ -194,6 +194,12 @@ static void put_entry(
     }
 }
 
+void config_put_mcp_tool(struct jsonw *json, const struct config_mcp_tool *tool)
+{
+    jsonw_str(json, "tool", tool->name);
+    put_entry(json, config_mcp_tool_options, 0, tool);
+}
+
 void config_put_connector(struct jsonw *json, const struct config_connector *connector)
 {
     jsonw_str(json, "connector", connector->name);

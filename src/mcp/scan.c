@@ -110,6 +110,7 @@ static bool reach_item(struct mcp_scan *scan)
     }
     if (*scan->at == scan->close) {
         scan->at++;
+        scan->is_over = true;
         return scan->at == scan->end ? false : broken(scan);
     }
     if (!scan->is_first) {
@@ -125,7 +126,7 @@ static bool reach_item(struct mcp_scan *scan)
 
 bool scan_next(struct mcp_scan *scan, struct mcp_scan_item *ret_item)
 {
-    if (scan->is_broken || scan->at == scan->end || !reach_item(scan)) {
+    if (scan->is_broken || scan->is_over || !reach_item(scan)) {
         return false;
     }
     const char *from = scan->at;

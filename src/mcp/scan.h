@@ -19,6 +19,7 @@ struct mcp_scan {
     const char *end; /* of the text */
     char close;      /* the bracket that ends it */
     bool is_first;   /* nothing was found yet, so no comma precedes */
+    bool is_over;    /* its closing bracket was seen */
     bool is_broken;  /* it is not JSON: what was found must not be used */
 };
 
