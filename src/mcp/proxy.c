@@ -28,7 +28,9 @@ struct mcp_batch {
 
 struct slice queue_front(const struct mcp_queue *queue)
 {
-    return slice_of(queue->bytes.data + queue->at, queue->bytes.len - queue->at);
+    return queue->bytes.len == 0
+               ? SLICE_EMPTY
+               : slice_of(queue->bytes.data + queue->at, queue->bytes.len - queue->at);
 }
 
 void queue_take(struct mcp_queue *queue, size_t len)
@@ -499,21 +501,20 @@ static void read_batch(struct mcp_proxy *proxy, struct slice text, const struct 
 void proxy_client_line(struct mcp_proxy *proxy, struct slice line, int64_t now_ms)
 {
     const struct json_value *root = NULL;
-    struct slice text = scan_trim(line);
     struct err err = {.status = OK};
     proxy->now_ms = now_ms;
-    if (text.len == 0) {
+    if (scan_trim(line).len == 0) {
         proxy_to_server(proxy, line);
         return;
     }
     arena_clear(&proxy->arena);
-    enum status status = json_read(text, &proxy->arena, &root, &err);
+    enum status status = json_read(line, &proxy->arena, &root, &err);
     if (status != OK) {
-        refuse_unread(proxy, text, status, &err);
+        refuse_unread(proxy, line, status, &err);
     } else if (root->type == JSON_ARRAY) {
-        read_batch(proxy, text, root);
+        read_batch(proxy, line, root);
     } else {
-        read_message(proxy, text, root);
+        read_message(proxy, line, root);
     }
     arena_release(&proxy->arena);
     sweep(proxy);

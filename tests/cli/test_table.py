@@ -28,7 +28,7 @@ def test_every_command_of_the_design_is_there():
     wanted = {"run", "ls", "show", "why", "resolve", "tail", "verify", "doctor", "canon", "key",
         "bench", "demo", "version", "help", "serve", "check", "token", "send", "gateway", "policy",
         "completion", "backup", "migrate", "registry", "conformance", "confirm", "deny", "retry",
-        "cancel", "compensate", "redeliver", "skip", "inbox", "copy"}
+        "cancel", "compensate", "redeliver", "skip", "inbox", "copy", "mcp"}
     assert wanted == set(COMMANDS)
 
 
@@ -43,7 +43,7 @@ def test_help_mentions_every_option_and_says_the_same_three_ways(command):
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS
-    if c not in ("help", "canon", "completion")])
+    if c not in ("help", "canon", "completion", "mcp")])  # MCP is JSON already
 def test_everything_that_prints_data_has_json(command):
     assert "json" in options_of(command)
 

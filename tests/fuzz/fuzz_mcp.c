@@ -138,10 +138,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at = newline == NULL ? end : newline + 1;
     }
     proxy_server_gone(&world.proxy, world.now_ms);
-    while (world.job_count > 0) { /* whatever happened, it can be ended */
-        world.now_ms += MCP_SETTLE_MS;
-        answer(&world, 5);
+    for (size_t i = 0; i < JOBS_MAX && !proxy_is_settled(&world.proxy); i++) {
+        world.now_ms += MCP_SETTLE_MS; /* also for what is tried again later */
         proxy_tick(&world.proxy, world.now_ms);
+        answer(&world, 5);
     }
     ASSERT(proxy_is_settled(&world.proxy));
     proxy_release(&world.proxy);

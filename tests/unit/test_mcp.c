@@ -456,6 +456,20 @@ static void an_id_written_differently_is_the_same_id(void **state)
     world_free(world);
 }
 
+static void white_space_around_a_message_stays(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&no_policy);
+    client(world, " {\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"x\"} \r");
+    assert_string_equal(to_server(world), " {\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"x\"} \r\n");
+    client(world, " \r");
+    assert_string_equal(to_server(world), " \r\n");
+    client(world, PAY("1", "\"idempotency_key\":\"k\"") "\r");
+    ledger(world, MCP_BEGIN, ONCE_FIRST_SEEN);
+    assert_string_equal(to_server(world), PAY("1", "") "\r\n");
+    world_free(world);
+}
+
 static void a_call_without_an_id_is_dropped(void **state)
 {
     (void)state;
@@ -527,6 +541,7 @@ int main(void)
         TEST(a_duplicate_looks_at_a_call_of_another_process),
         TEST(a_call_cancelled_before_it_is_sent_is_released),
         TEST(an_id_written_differently_is_the_same_id),
+        TEST(white_space_around_a_message_stays),
         TEST(a_call_without_an_id_is_dropped),
         TEST(many_requests_without_answers_are_bounded),
         TEST(a_tool_that_is_not_listed_is_asked_about_first),
