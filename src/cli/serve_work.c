@@ -160,7 +160,7 @@ static void text_source(const void *item)
     const struct config_source *source = item;
     char total[32];
     out_text("%s -> %s\n%-8sPOST /in/%s, %s, %s, tenant %s, %llu attempts, timeout %s\n",
-        source->name, source->handler, "", source->name,
+        source->name, source->handler != NULL ? source->handler : source->command, "", source->name,
         config_choice_of(config_source_options, "preset", source->preset),
         source->mode == CONFIG_MODE_SYNC ? "sync" : "async", source->tenant,
         (unsigned long long)source->attempts_max, text_put_duration(total, source->total_ms));
