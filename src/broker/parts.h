@@ -1,6 +1,6 @@
 /*
- * parts: what the modules of brokers have in common: reading a URL, memory for a source, and putting
- * a message together from its fields.
+ * parts: what the modules of brokers have in common: reading a URL, memory for a source, and
+ * putting a message together from its fields.
  *
  *     SCHEME://[USER[:PASSWORD]@]HOST[:PORT],…/PATH/…[?OPTION=VALUE&…]
  *
@@ -52,9 +52,9 @@ bool broker_decode(struct slice text, char *ret_text, size_t size);
 enum status broker_pair(
     const struct broker_url *url, const char *cert, const char *key, struct err *err) MUST_CHECK;
 
-/* Memory for what a module knows of one source, zeroed, and then read from its URL. ret_source NULL:
- * only whether the URL is valid. Statuses of read; E_NOMEM. It is wiped when it is freed: it has a
- * password. */
+/* Memory for what a module knows of one source, zeroed, and then read from its URL. ret_source
+ * NULL: only whether the URL is valid. Statuses of read; E_NOMEM. It is wiped when it is freed: it
+ * has a password. */
 enum status broker_source_read(size_t bytes,
     enum status (*read)(void *source, const char *url, struct err *err), const char *url,
     void **ret_source, struct err *err) MUST_CHECK;
