@@ -226,6 +226,62 @@ bool text_time(struct slice text, int64_t *ret_ms)
     return true;
 }
 
+enum {
+    SECOND_BYTES = sizeof "2026-11-15T19:23:27" - 1,
+    OFFSET_BYTES = sizeof "+02:00" - 1,
+    MINUTE_MS = 60000,
+};
+
+/* "Z", "+02:00": how far ahead of UTC. */
+static bool read_offset(struct slice text, int64_t *ret_ms)
+{
+    int64_t hours, minutes;
+    if (text.len == 1 && (text.data[0] == 'Z' || text.data[0] == 'z')) {
+        *ret_ms = 0;
+        return true;
+    }
+    if (text.len != OFFSET_BYTES || (text.data[0] != '+' && text.data[0] != '-') ||
+        text.data[3] != ':' || !read_digits(text, 1, 2, &hours) ||
+        !read_digits(text, 4, 2, &minutes) || hours > 23 || minutes > 59) {
+        return false;
+    }
+    *ret_ms = (hours * 60 + minutes) * (text.data[0] == '-' ? -MINUTE_MS : MINUTE_MS);
+    return true;
+}
+
+bool text_instant(struct slice text, int64_t *ret_ms, struct slice *ret_fraction)
+{
+    char plain[TEXT_TIME_BYTES];
+    int64_t ms, offset_ms;
+    if (text.len <= SECOND_BYTES) {
+        return false;
+    }
+    memcpy(plain, text.data, SECOND_BYTES);
+    memcpy(plain + SECOND_BYTES, ".000Z", sizeof ".000Z");
+    if (plain[10] == 't' || plain[10] == ' ') { /* RFC 3339 section 5.6 */
+        plain[10] = 'T';
+    }
+    size_t at = SECOND_BYTES;
+    size_t digits = 0;
+    if (text.data[at] == '.') {
+        at++;
+        while (at + digits < text.len && text.data[at + digits] >= '0' &&
+               text.data[at + digits] <= '9') {
+            digits++;
+        }
+        if (digits == 0) {
+            return false;
+        }
+    }
+    struct slice rest = slice_of(text.data + at + digits, text.len - at - digits);
+    if (!text_time(slice_of(plain, TEXT_TIME_BYTES - 1), &ms) || !read_offset(rest, &offset_ms)) {
+        return false;
+    }
+    *ret_ms = ms - offset_ms;
+    *ret_fraction = slice_of(text.data + at, digits);
+    return true;
+}
+
 /* Computed and not looked up in a table, so that the compiler handles 16 bytes at a time. */
 static inline unsigned char hex_of(unsigned char nibble)
 {

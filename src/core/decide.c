@@ -4,6 +4,7 @@
 #include "core/decide.h"
 
 #include "base/check.h"
+#include "core/lane.h"
 #include "core/source.h"
 
 /* All of these fill in a decision in place, because a record is half a kilobyte and passing it by
@@ -899,6 +900,9 @@ static void by_id(struct decision *decision, const struct record *found,
     if (decision->change == CHANGE_PUT && request->kind == REQUEST_WAKE &&
         request->request.bytes > 0) {
         decision->next.request = request->request; /* it was made without its body */
+    }
+    if (decision->change == CHANGE_PUT && lane_joins(request)) {
+        decision->next.source = request->source;
     }
 }
 

@@ -9,21 +9,31 @@
 
 static const struct slice lane_type = SLICE_INIT("\x01order");
 
-static bool is_lane(const struct source *source)
+bool lane_is(const struct source *source)
 {
     return source->type.len > 0 && source->id.len > 0 && source->version.len == 0;
 }
 
 bool lane_joins(const struct request *request)
 {
-    return request->kind == REQUEST_ENQUEUE && request->record_kind == RECORD_EFFECT &&
-           is_lane(&request->source);
+    bool enqueues = request->kind == REQUEST_ENQUEUE && request->record_kind == RECORD_EFFECT;
+    bool wakes = request->kind == REQUEST_WAKE && request->status == RECORD_PENDING;
+    return (enqueues || wakes) && lane_is(&request->source);
+}
+
+bool lane_joined(
+    const struct record *found, const struct request *request, const struct decision *decision)
+{
+    bool is_new = found == NULL || !op_id_equal(&found->operation_id, &decision->next.operation_id);
+    bool is_made = decision->kind == DECISION_ENQUEUED && is_new;
+    bool is_woken = request->kind == REQUEST_WAKE && decision->kind == DECISION_DONE;
+    return lane_joins(request) && decision->change == CHANGE_PUT && (is_made || is_woken);
 }
 
 enum status lane_key_seal(const struct record_key *effect, const struct source *source,
     struct record_key *ret_key, struct err *err)
 {
-    ASSERT(is_lane(source));
+    ASSERT(lane_is(source));
     ASSERT(effect->tenant.len > 0); /* P9 */
     struct source lane = {.type = lane_type, .id = source->id};
     return source_key_seal(effect, &lane, ret_key, err);
@@ -33,7 +43,7 @@ struct slice lane_before(const struct record *lane, const struct record *self, i
     char buffer[KIND_ID_TEXT_BYTES])
 {
     if (self != NULL && !record_window_over(self, now_ms)) {
-        return is_lane(&self->source) ? self->source.type : SLICE_LIT(LANE_FIRST);
+        return lane_is(&self->source) ? self->source.type : SLICE_LIT(LANE_FIRST);
     }
     return source_version(lane, now_ms).len == 0
                ? SLICE_LIT(LANE_FIRST)
@@ -76,7 +86,7 @@ void lane_remember(const struct record *lane, const struct record *joined,
 bool lane_ends_with(const struct record *lane, const struct record *effect)
 {
     struct record_key key;
-    return is_lane(&effect->source) && effect->key.tenant.len > 0 &&
+    return lane_is(&effect->source) && effect->key.tenant.len > 0 &&
            lane_key_seal(&effect->key, &effect->source, &key, NULL) == OK &&
            digest_equal(&key.hash, &lane->key.hash) &&
            op_id_equal(&lane->operation_id, &effect->operation_id);
@@ -85,7 +95,7 @@ bool lane_ends_with(const struct record *lane, const struct record *effect)
 bool lane_after(const struct record *record, struct op_id *ret_id)
 {
     enum record_kind kind = RECORD_EFFECT;
-    return record->kind == RECORD_EFFECT && is_lane(&record->source) &&
+    return record->kind == RECORD_EFFECT && lane_is(&record->source) &&
            kind_id_read(record->source.type, &kind, ret_id);
 }
 

@@ -1,10 +1,11 @@
 /*
  * lane: effects with the same value of `order` go one after another (DESIGN section 11).
  *
- * Each effect of a lane remembers the one that was enqueued before it, and may be claimed once that
- * one needs no further attempt. The last effect of a lane is remembered in a record of the kind
- * `source`, which each enqueue replaces in its own commit: processes over one store make one queue,
- * and a restart forgets nothing.
+ * Each effect of a lane remembers the one that joined before it, and may be claimed once that one
+ * needs no further attempt. The last effect of a lane is remembered in a record of the kind
+ * `source`, which each one that joins replaces in its own commit: processes over one store make one
+ * queue, and a restart forgets nothing. An effect joins when it is enqueued, or, if it was made
+ * waiting by an application's transaction (effect/intake.h), when it becomes pending.
  *
  * The lane is in the effect's source: `id` names it, `type` is the id of the effect before it, or
  * LANE_FIRST. There is no version, so nothing compares one (core/source.h).
@@ -18,12 +19,18 @@
 #ifndef ONCE_CORE_LANE_H
 #define ONCE_CORE_LANE_H
 
-#include "core/request.h"
+#include "core/decide.h"
 
 #define LANE_FIRST "order"
 
-/* The request enqueues an effect in a lane. */
+/* The source is a place in a lane. */
+bool lane_is(const struct source *source);
+
+/* The request asks for a place in a lane: an enqueue of an effect, or a wake to pending. */
 bool lane_joins(const struct request *request);
+/* Its decision gave the effect its place; found: as decide() was given it. */
+bool lane_joined(
+    const struct record *found, const struct request *request, const struct decision *decision);
 /* The key of the record that remembers the lane's last effect. No request can name it: its
  * principal has a control character. E_INVALID as in record_key_seal. */
 enum status lane_key_seal(const struct record_key *effect, const struct source *source,

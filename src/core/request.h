@@ -50,7 +50,7 @@ struct request {
     struct outcome outcome;    /* seal, resolve, wake, cancel */
     struct body_ref request;   /* begin, enqueue: the canonical body, if it is kept; wake: the body
                                   of a record that was made without one */
-    struct source source;      /* begin, enqueue */
+    struct source source;      /* begin, enqueue; wake to pending: a lane (core/lane.h) */
     struct slice trace;        /* canonical JSON object of trace ids; may be empty */
     struct slice actor;        /* who asked, for evidence; may be empty */
     struct slice reason;       /* why; not begin, enqueue, claim */

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "core/lane.h"
 
 enum {
     CALLS_MAX = 256,           /* under way at a time; the rest stays in the store */
@@ -31,6 +32,7 @@ struct intake_call {
     struct engine_call engine; /* first */
     struct effect_intake *intake;
     struct arena arena;
+    struct intake_call *later; /* of the same lane, submitted when this one is decided */
 };
 
 static void call_free(struct intake_call *call)
@@ -41,16 +43,41 @@ static void call_free(struct intake_call *call)
     atomic_fetch_sub(&intake->calls, 1);
 }
 
+/* Frees it with those that wait for it. */
+static void call_drop(struct intake_call *call)
+{
+    while (call != NULL) {
+        struct intake_call *later = call->later;
+        call_free(call);
+        call = later;
+    }
+}
+
+static void call_submit(struct intake_call *call)
+{
+    struct err err;
+    if (engine_submit(call->intake->options.engine, &call->engine, &err) != OK) {
+        call_drop(call);
+    }
+}
+
 static void call_done(struct engine_call *engine)
 {
     struct intake_call *call = CONTAINER_OF(engine, struct intake_call, engine);
+    struct intake_call *later = call->later;
     const struct intake_options *options = &call->intake->options;
     /* A different process may have sealed it first, or a person cancelled it: nothing to do. */
     if (engine->err.status == OK && engine->decision.change == CHANGE_PUT &&
         engine->decision.next.status == RECORD_PENDING) {
         options->offer(options->offer_context, &engine->decision.next);
     }
+    bool is_decided = engine->err.status == OK;
     call_free(call);
+    if (later != NULL && is_decided) {
+        call_submit(later);
+    } else {
+        call_drop(later); /* it must not pass this one */
+    }
 }
 
 /* The enqueue that the envelope would be becomes what its record waits for. */
@@ -58,9 +85,11 @@ static void make_wake(struct engine_call *call, const struct store_intake_row *r
 {
     struct request made = call->request;
     call->request = (struct request){.kind = REQUEST_WAKE,
-        .key = {.tenant = made.key.tenant},
+        .key = {.tenant = made.key.tenant, .scope = made.key.scope},
         .operation_id = row->operation_id,
         .status = RECORD_PENDING,
+        .policy = {.deadline_ms = made.policy.deadline_ms}, /* L2 */
+        .source = made.source,
         .request = made.request,
         .detail = made.detail,
         .not_before_ms = made.not_before_ms};
@@ -104,14 +133,15 @@ static enum status read_row(const struct intake_types *types, struct intake_call
     return status;
 }
 
-/* A row that cannot be handled now is taken again later. */
-static void take_row(const struct intake_types *types, const struct store_intake_row *row)
+/* A row that cannot be handled now is taken again later; NULL. */
+static struct intake_call *take_row(
+    const struct intake_types *types, const struct store_intake_row *row)
 {
     struct effect_intake *intake = types->intake;
     struct member_fault fault = {.code = NULL};
     struct intake_call *call = mem_zalloc(intake->options.mem, 1, sizeof *call);
     if (call == NULL) {
-        return;
+        return NULL;
     }
     atomic_fetch_add(&intake->calls, 1);
     call->intake = intake;
@@ -119,16 +149,56 @@ static void take_row(const struct intake_types *types, const struct store_intake
     enum status status = read_row(types, call, row, &fault);
     call->engine.arena = &call->arena;
     call->engine.done = call_done;
-    if (status != OK || engine_submit(intake->options.engine, &call->engine, &fault.err) != OK) {
+    if (status != OK) {
         call_free(call);
+        return NULL;
     }
+    return call;
+}
+
+/* The calls of one take that may be submitted at once: of each lane the first. */
+struct intake_heads {
+    struct intake_call *calls[CALLS_MAX];
+    size_t count;
+};
+
+static bool in_one_lane(const struct request *a, const struct request *b)
+{
+    return lane_joins(a) && lane_joins(b) && slice_equal(a->source.id, b->source.id) &&
+           slice_equal(a->key.tenant, b->key.tenant) && slice_equal(a->key.scope, b->key.scope);
+}
+
+static void heads_add(struct intake_heads *heads, struct intake_call *call)
+{
+    for (size_t i = 0; lane_joins(&call->engine.request) && i < heads->count; i++) {
+        struct intake_call *last = heads->calls[i];
+        if (in_one_lane(&last->engine.request, &call->engine.request)) {
+            while (last->later != NULL) {
+                last = last->later;
+            }
+            last->later = call;
+            return;
+        }
+    }
+    heads->calls[heads->count++] = call;
 }
 
 static void found(void *context, const struct store_intake_row *rows, size_t count)
 {
     const struct intake_types *types = context;
-    for (size_t i = 0; i < count; i++) {
-        take_row(types, &rows[i]);
+    struct intake_heads heads = {.count = 0};
+    bool is_whole = true;
+    for (size_t i = 0; i < count && heads.count < CALLS_MAX; i++) {
+        struct intake_call *call = take_row(types, &rows[i]);
+        is_whole = is_whole && call != NULL;
+        if (call != NULL && lane_joins(&call->engine.request) && !is_whole) {
+            call_free(call); /* a row before it may be of the same lane */
+        } else if (call != NULL) {
+            heads_add(&heads, call);
+        }
+    }
+    for (size_t i = 0; i < heads.count; i++) {
+        call_submit(heads.calls[i]);
     }
 }
 
@@ -170,7 +240,8 @@ static enum status types_new(struct effect_intake *intake, struct config *config
         types->list[i] = (struct store_effect_type){.name = type->name,
             .tenants = type->connector->tenants,
             .tenant_count = type->connector->tenant_count,
-            .window_ms = type->window_ms};
+            .window_ms = type->window_ms,
+            .is_ordered = type->order != NULL};
     }
     types->subscription = (struct engine_intake){.types = types->list,
         .type_count = effects->type_count,

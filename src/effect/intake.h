@@ -2,7 +2,13 @@
  * intake: effects that applications wrote in their own transactions (once_effect of PostgreSQL).
  *
  *     function: record waiting, payload in clear > taken > sealed and checked against its type
- *         > woken with its sealed body, and the clear text gone, in one commit > offered
+ *         > woken with its sealed body, its place in its lane, and the clear text gone, in one
+ *         commit > offered
+ *
+ * Effects of one lane are woken in the order in which they were written, one after another: the
+ * store gives those of a type with `order` to one process at a time (store.h), and here the next
+ * one of a lane is submitted when the one before it is decided. If that is not known, the rest is
+ * taken again later, with it.
  *
  * An effect that its type does not accept (a template names a value that is absent) is cancelled
  * with the reason. Crash points: before the commit the row is taken again by any process, some

@@ -124,17 +124,11 @@ static struct store_want *want_key(
     return want;
 }
 
-/* By key: the record with the body that a replay or a conflict shows, and its source's record. */
-static enum status want_by_key(
+static enum status want_source(
     struct cycle *cycle, struct work *work, struct step *step, struct err *err)
 {
     const struct request *request = &step->call->request;
-    step->key = seen_of(cycle, &request->key.hash);
-    step->want = want_key(work, step->key, &request->key.hash);
-    step->want->bodies = WANT_BY_FINGERPRINT;
-    step->want->fingerprint = &request->fingerprint;
-    step->want->arena = step->call->arena;
-    bool is_ordered = source_ordered(&request->source);
+    bool is_ordered = request_by_key(request->kind) && source_ordered(&request->source);
     if (!is_ordered && !lane_joins(request)) {
         return OK;
     }
@@ -148,6 +142,19 @@ static enum status want_by_key(
         }
     }
     return status;
+}
+
+/* By key: the record with the body that a replay or a conflict shows, and its source's record. */
+static enum status want_by_key(
+    struct cycle *cycle, struct work *work, struct step *step, struct err *err)
+{
+    const struct request *request = &step->call->request;
+    step->key = seen_of(cycle, &request->key.hash);
+    step->want = want_key(work, step->key, &request->key.hash);
+    step->want->bodies = WANT_BY_FINGERPRINT;
+    step->want->fingerprint = &request->fingerprint;
+    step->want->arena = step->call->arena;
+    return want_source(cycle, work, step, err);
 }
 
 /* The bodies that an answer to a request by id may show: the outcome for a repeated call, and the
@@ -190,7 +197,9 @@ static enum status want_step(
     if (note == NULL ||
         (note->kind != NOTE_DUPLICATES && !op_id_equal(&note->operation_id, &none))) {
         want_id(work, step);
-    } else if (note->kind == NOTE_DUPLICATES) {
+        return note == NULL ? want_source(cycle, work, step, err) : OK;
+    }
+    if (note->kind == NOTE_DUPLICATES) {
         step->key = seen_of(cycle, &note->key.hash);
         step->want = want_key(work, step->key, &note->key.hash);
     }
@@ -218,11 +227,11 @@ static void seen_step(struct cycle *cycle, struct step *step)
     if (step->key != NULL) {
         seen_load(step->key, want->record);
     }
-    if (want->source && want->record != NULL && source_ordered(&want->record->source)) {
+    if (step->source != NULL) { /* asked for by its own key */
+        seen_load(step->source, step->source->want->record);
+    } else if (want->source && want->record != NULL && source_ordered(&want->record->source)) {
         step->source = seen_of(cycle, &want->source_key.hash);
         seen_load(step->source, want->source_record);
-    } else if (step->source != NULL) {
-        seen_load(step->source, step->source->want->record);
     }
 }
 

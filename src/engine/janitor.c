@@ -202,14 +202,16 @@ static enum status give_intake(
     if (status != OK || !intake->is_ready(intake->context)) {
         return status;
     }
-    arena_init(&arena, janitor->cycle->mem, INTAKE_BYTES_MAX);
-    status = store->ops->intake->take(
-        store, intake->types, intake->type_count, &arena, rows, INTAKE_ROWS, &count, err);
-    ASSERT(count <= INTAKE_ROWS);
-    if (status == OK && count > 0) {
-        intake->found(intake->context, rows, count);
-    }
-    arena_release(&arena);
+    do { /* a backlog does not wait for the next turn */
+        arena_init(&arena, janitor->cycle->mem, INTAKE_BYTES_MAX);
+        status = store->ops->intake->take(
+            store, intake->types, intake->type_count, &arena, rows, INTAKE_ROWS, &count, err);
+        ASSERT(count <= INTAKE_ROWS);
+        if (status == OK && count > 0) {
+            intake->found(intake->context, rows, count);
+        }
+        arena_release(&arena);
+    } while (status == OK && count == INTAKE_ROWS && intake->is_ready(intake->context));
     return status;
 }
 

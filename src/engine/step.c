@@ -216,11 +216,13 @@ static enum status tell_lane(const struct step *step, struct err *err)
     ASSERT(step->source != NULL && step->source->loaded);
     enum status status = kind_check(step->source->record, STORE_KIND(RECORD_SOURCE), err);
     char *buffer = arena_alloc(call->arena, KIND_ID_TEXT_BYTES);
+    /* One that is woken has no place yet that it could keep. */
+    const struct record *self = by_key(call) ? step->found : NULL;
     if (status != OK || buffer == NULL) {
         return status != OK ? status : E_NOMEM;
     }
     call->request.source.type =
-        lane_before(step->source->record, step->found, step->moment.now_ms, buffer);
+        lane_before(step->source->record, self, step->moment.now_ms, buffer);
     return OK;
 }
 
@@ -236,11 +238,11 @@ static enum status tell_source(struct cycle *cycle, struct step *step, struct er
         }
         step->source = seen_of(cycle, &step->from.hash);
     }
-    if (!(by_key(step->call) || claims) || step->source == NULL) {
-        return OK;
-    }
     if (step->call->note == NULL && lane_joins(&step->call->request)) {
         return tell_lane(step, err);
+    }
+    if (!(by_key(step->call) || claims) || step->source == NULL) {
+        return OK;
     }
     ASSERT(step->source->loaded);
     enum status status = kind_check(step->source->record, STORE_KIND(RECORD_SOURCE), err);
@@ -288,9 +290,7 @@ static enum status remember_lane(
     struct cycle *cycle, struct step *step, const struct record *joined, struct change *ret_change)
 {
     const struct engine_call *call = step->call;
-    bool is_new =
-        step->found == NULL || !op_id_equal(&step->found->operation_id, &joined->operation_id);
-    if (call->decision.kind != DECISION_ENQUEUED || !is_new || !lane_joins(&call->request)) {
+    if (!lane_joined(step->found, &call->request, &call->decision)) {
         return OK;
     }
     struct record *next = arena_alloc(&cycle->arena, sizeof *next);

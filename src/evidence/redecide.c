@@ -406,9 +406,17 @@ static enum status compare_dedupe(
     return OK;
 }
 
+/* An effect of an application's transaction joins its lane when it is woken. */
+static bool joins_late(const struct entry_view *view, const struct decision *decision)
+{
+    return view->request.kind == REQUEST_WAKE && decision->change == CHANGE_PUT &&
+           decision->next.kind == RECORD_EFFECT && decision->next.status == RECORD_PENDING &&
+           lane_is(&view->source);
+}
+
 /* A new operation takes the request's source, a new attempt takes it if it names a version, and
- * every other request keeps the old source. A source without a version is only in the record, so
- * there is nothing to compare it with. */
+ * every other request keeps the old source, unless it joins a lane. A source without a version is
+ * only in the record, so there is nothing to compare it with. */
 static enum status compare_source_told(const struct entry_view *view,
     const struct decision *decision, const struct redecide_record *known, struct err *err)
 {
@@ -423,7 +431,7 @@ static enum status compare_source_told(const struct entry_view *view,
                    : err_set(err, E_CORRUPT, "the entry's source differs from the one asked for");
     }
     struct digest told = source_digest(&view->source);
-    return is_new || digest_equal(&told, &known->came_from)
+    return is_new || joins_late(view, decision) || digest_equal(&told, &known->came_from)
                ? OK
                : err_set(err, E_CORRUPT, "the entry's source differs from its operation's");
 }
@@ -721,8 +729,9 @@ static enum status fold_source(struct redecide *redecide, const struct entry_vie
     if (redecide->shared) {
         return OK;
     }
-    if (stored->source != NULL && decision->kind == DECISION_ENQUEUED &&
-        next.kind == RECORD_EFFECT) {
+    bool joins = (decision->kind == DECISION_ENQUEUED && next.kind == RECORD_EFFECT) ||
+                 joins_late(view, decision);
+    if (stored->source != NULL && joins) {
         /* An effect that joined a lane is its last one. */
         return op_id_equal(&stored->source->operation_id, &next.operation_id)
                    ? OK

@@ -465,7 +465,8 @@ static void check_source(
     struct record_key key;
     struct err err = {0};
     ASSERT(pending->sourced);
-    if (pending->put && sealed->kind == RECORD_EFFECT && slice_is(view->decision, "enqueued")) {
+    bool joins = slice_is(view->decision, "enqueued") || view->request.kind == REQUEST_WAKE;
+    if (pending->put && sealed->kind == RECORD_EFFECT && joins) {
         if (!lane_ends_with(source, sealed)) {
             damage(verify, spot, "the lane stored with the entry is a different effect's");
         }

@@ -9,8 +9,6 @@
 enum {
     FRACTION_DIGITS = 9,
     SECONDS_BYTES = sizeof "2026-11-16T21:00:00" - 1,
-    OFFSET_BYTES = sizeof "+02:00" - 1,
-    MINUTE_MS = 60000,
 };
 
 static size_t digits_of(struct slice text)
@@ -57,48 +55,20 @@ static size_t put_number(char *ret_text, struct slice text)
     return (size_t)len;
 }
 
-/* "Z", "+02:00": minutes ahead of UTC. */
-static bool read_offset(struct slice text, int *ret_minutes)
-{
-    if (text.len == 1 && (text.data[0] == 'Z' || text.data[0] == 'z')) {
-        *ret_minutes = 0;
-        return true;
-    }
-    uint64_t hours, minutes;
-    if (text.len != OFFSET_BYTES || (text.data[0] != '+' && text.data[0] != '-') ||
-        text.data[3] != ':' || digits_of(after(text, 1)) != 2 || digits_of(after(text, 4)) != 2) {
-        return false;
-    }
-    hours = (uint64_t)(text.data[1] - '0') * 10 + (uint64_t)(text.data[2] - '0');
-    minutes = (uint64_t)(text.data[4] - '0') * 10 + (uint64_t)(text.data[5] - '0');
-    if (hours > 23 || minutes > 59) {
-        return false;
-    }
-    *ret_minutes = (int)(hours * 60 + minutes) * (text.data[0] == '-' ? -1 : 1);
-    return true;
-}
-
 /* 0: not a time. */
 static size_t put_time(char *ret_text, struct slice text)
 {
-    char plain[TEXT_TIME_BYTES];
     char fraction[FRACTION_DIGITS + 2];
     char utc[TEXT_TIME_BYTES];
     size_t used = 0;
-    int minutes = 0;
     int64_t ms = 0;
-    if (text.len <= SECONDS_BYTES) {
+    struct slice digits;
+    if (!text_instant(text, &ms, &digits)) {
         return 0;
     }
-    struct slice rest = after(text, SECONDS_BYTES);
-    (void)snprintf(plain, sizeof plain, "%.*s.000Z", (int)SECONDS_BYTES, text.data);
-    plain[10] = plain[10] == 't' || plain[10] == ' ' ? 'T' : plain[10]; /* RFC 3339 section 5.6 */
-    put_fraction(fraction, rest, &used);
-    if (!text_time(slice_str(plain), &ms) || !read_offset(after(rest, used), &minutes)) {
-        return 0;
-    }
-    (void)text_put_time(utc, ms - (int64_t)minutes * MINUTE_MS);
-    int len = snprintf(ret_text, VERSION_TEXT_BYTES, "%.*s%sZ", (int)SECONDS_BYTES, utc, fraction);
+    put_fraction(fraction, after(text, SECONDS_BYTES), &used);
+    int len = snprintf(ret_text, VERSION_TEXT_BYTES, "%.*s%sZ", (int)SECONDS_BYTES,
+        text_put_time(utc, ms), fraction);
     return (size_t)len;
 }
 

@@ -375,6 +375,7 @@ struct store_effect_type {
     const char *const *tenants; /* that may use it */
     size_t tenant_count;        /* 0: all */
     int64_t window_ms;
+    bool is_ordered; /* its effects are given to one process at a time, in order */
 };
 
 /* An effect that an application wrote in its own transaction: its record waits. */
@@ -394,7 +395,8 @@ struct store_intake {
     enum status (*types)(
         struct store *store, const struct store_effect_type *types, size_t count, struct err *err);
     /* Takes some of these types, oldest first. Other processes leave them alone for some seconds;
-     * afterwards they are returned again. Both fail as due does. */
+     * afterwards they are returned again. Of an ordered type none is taken while an older one of
+     * the same tenant is with somebody else. Both fail as due does. */
     enum status (*take)(struct store *store, const struct store_effect_type *types,
         size_t type_count, struct arena *arena, struct store_intake_row *ret_rows, size_t limit,
         size_t *ret_count, struct err *err);

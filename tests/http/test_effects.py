@@ -90,6 +90,15 @@ def test_the_key_is_the_one_that_once_key_derives(effects):
     assert given["idempotency_key"] == "mine" and given["effect_id"] != made["effect_id"]
 
 
+@pytest.mark.parametrize("given, shown", [
+    ("2999-01-01T00:00:00Z", "2999-01-01T00:00:00.000Z"),
+    ("2999-01-01T02:00:00.5+02:00", "2999-01-01T00:00:00.500Z"),
+    ("2999-01-01t00:00:00.1230001z", "2999-01-01T00:00:00.124Z")])  # not before it
+def test_not_before_is_any_time_of_rfc_3339(effects, given, shown):
+    made = effects.create(not_before=given)
+    assert effects.ask("getEffect", None, made["effect_id"])[2]["next_attempt_at"] == shown
+
+
 def test_another_payload_is_a_conflict_that_shows_no_secret(effects):
     effects.create()
     for payload, value in (({**CAPTURE["payload"], "amount": 1}, 1),
@@ -114,6 +123,7 @@ def test_another_payload_is_a_conflict_that_shows_no_secret(effects):
     ({"ordinal": "1"}, 422, "invalid_member", "ordinal"),
     ({"policy_refs": "p"}, 422, "invalid_member", "policy_refs"),
     ({"not_before": "soon"}, 422, "invalid_member", "not_before"),
+    ({"not_before": "2999-02-30T00:00:00Z"}, 422, "invalid_member", "not_before"),
     ({"wait": "2m"}, 422, "invalid_member", "wait_ms_max"),
     ({"nothing": 1}, 422, "unknown_member", "nothing"),
     ({"tenant_id": "evil"}, 403, "tenant_mismatch", "tenant_id"),

@@ -66,6 +66,10 @@ effects:
     redact: [/card]
     retry: {{attempts: 4, backoff: 50ms, backoff_max: 200ms}}
   mail.send: {{connector: theirs}}
+  label.print:
+    connector: pay
+    order: "{{target.order_id}}"
+    retry: {{attempts: 4, backoff: 50ms, backoff_max: 200ms}}
 {more}
 """
 
@@ -81,7 +85,7 @@ class Processes:
     def start(self):
         server = OnPostgres("--config", str(self.path), env={"STORE": self.store.url("app")})
         self.made.append(server)
-        until(lambda: self.store.sql("SELECT count(*) FROM effect_types") == "2", "no types")
+        until(lambda: self.store.sql("SELECT count(*) FROM effect_types") == "3", "no types")
         return server
 
     def end(self):
@@ -326,7 +330,8 @@ def test_nobody_but_the_owner_reads_payloads_in_clear(store, user):
     connection = store.connect(user)
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         connection.cursor().execute("SELECT * FROM once.intake_envelopes")
-    for function in ("take_intake('{a}', 1)", "drop_intake('{}')", "register_effect_types('[]')"):
+    for function in ("take_intake('{a}', '{}', 1)", "drop_intake('{}')",
+            "register_effect_types('[]')"):
         if user != "app":
             with pytest.raises(psycopg2.errors.InsufficientPrivilege):
                 connection.cursor().execute(f"SELECT once.{function}")
@@ -346,6 +351,22 @@ def test_without_a_process_it_waits_and_no_table_has_it_in_clear_afterwards(stor
     processes.start()
     until(lambda: left(store) == "0|0", "it is not sealed")
     assert SECRET + key not in dump(store)
+
+
+def test_a_copy_does_not_leave_payloads_behind(store, processes, shop, key, tmp_path):
+    """They are in a table of the source alone: in the copy the effect would wait for ever."""
+    def copy():
+        store.sql("UPDATE chains SET ended_at = now() WHERE ended_at IS NULL")  # it is not in use
+        return store.once("copy", store.url("owner"), f"journal:{tmp_path}/target")
+    processes.start().stop()
+    said = effect(shop, key)
+    done = copy()
+    assert done.returncode == 69 and "1 effects of once_effect" in done.stderr, done.stderr
+    server = processes.start()
+    acknowledged(server, said)
+    server.stop()
+    done = copy()
+    assert done.returncode == 0, done.stderr
 
 
 def dump(store):
@@ -413,6 +434,86 @@ def test_two_processes_seal_and_send_each_effect_once(store, processes, provider
     assert [provider.effects.get(key) for key in keys] == [1] * 60
     assert [len(provider.of(key)) for key in keys] == [1] * 60
     assert left(store) == "0|0"
+
+
+@pytest.mark.parametrize("is_backlog", [False, True])
+def test_effects_of_one_order_are_sent_in_the_order_they_were_written(store, processes, provider,
+        shop, is_backlog):
+    one, two = processes.start(), processes.start()
+    if is_backlog:  # both meet all of it at once
+        processes.end()
+    shop.autocommit = False
+    lanes = {next(KEYS): [] for _ in range(3)}
+    for number in range(12):
+        for lane, said in lanes.items():
+            key = f"{lane}-{number}"
+            if number % 4 == 0:  # rests for a while: whoever is after it could pass
+                provider.script(key, "503")
+            said.append(effect(shop, key, effect_type="label.print", target={"order_id": lane}))
+        if number == 5:
+            shop.commit()
+    shop.commit()
+    if is_backlog:
+        one, two = processes.start(), processes.start()
+    for said in lanes.values():
+        for server, document in zip((one, two) * 6, said):
+            acknowledged(server, document)
+    for lane in lanes:
+        wanted = [f"{lane}-{number}" for number in range(12)]
+        sent = [request["key"] for request in provider.requests if request["key"] in wanted]
+        assert list(dict.fromkeys(sent)) == wanted and len(sent) == 12 + 3
+        assert [provider.effects[key] for key in wanted] == [1] * 12
+    done = store.once("verify", "--redecide", "--store", store.url("app"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Each but the first names the one that was written before it (L1), in both processes.
+    for lane, said in lanes.items():
+        sources = store.sql("SELECT source_type FROM records WHERE kind = 'effect' AND "
+            f"key LIKE '{lane}-%' ORDER BY created_at, fence, (split_part(key, '-', 3))::int")
+        names = [document["status_url"].rsplit("/", 1)[1] for document in said]
+        assert set(sources.split()) == {"order", *names[:-1]}
+
+
+def test_of_an_ordered_type_none_is_taken_past_an_older_one(store, processes, shop, key):
+    processes.start()  # registers the types
+    processes.end()
+    for number in range(3):
+        effect(shop, f"{key}-{number}", effect_type="label.print", not_before=LATER)
+    effect(shop, f"{key}-3", not_before=LATER)
+
+    def take(most):
+        taken = store.sql("SELECT envelope::jsonb ->> 'idempotency_key' FROM take_intake("
+            f"'{{label.print,payment.capture}}', '{{label.print}}', {most})")
+        return [one.rsplit("-", 1)[1] for one in taken.split()]
+    assert take(1) == ["0"]
+    assert take(9) == ["3"]  # 1 and 2 wait for 0, which somebody has
+    store.sql("UPDATE intake SET taken_until = '-infinity'")
+    assert take(9) == ["0", "1", "2", "3"] and take(9) == []
+    connection = store.connect("app")  # somebody takes: nobody knows yet what
+    connection.autocommit = False
+    store.sql("UPDATE intake SET taken_until = '-infinity'")
+    connection.cursor().execute("SELECT once.take_intake('{label.print}', '{label.print}', 1)")
+    assert take(9) == ["3"]
+    connection.close()
+
+
+def test_an_effect_by_sql_and_one_by_the_api_share_a_lane(store, once, provider, shop, key):
+    target = {"order_id": key}
+    first = effect(shop, f"{key}-0", effect_type="label.print", target=target, not_before="2999-"
+        "01-01T00:00:00+02:00")
+    until(lambda: left(store) == "0|0", "it is not sealed")
+    assert show(once, first)["next_attempt_at"] == "2998-12-31T22:00:00.000Z"
+    status, _, second = once.request("POST", "/v1/effects", envelope(f"{key}-1",
+        effect_type="label.print", target=target))
+    assert status == 202
+    third = effect(shop, f"{key}-2", effect_type="label.print", target=target)
+    until(lambda: left(store) == "0|0", "it is not sealed")
+    time.sleep(0.6)
+    assert not [request for request in provider.requests if request["key"].startswith(f"{key}-")]
+    assert once.request("POST", first["status_url"] + "/retry")[0] == 200
+    for document in (first, second, third):
+        acknowledged(once, document)
+    assert [request["key"] for request in provider.requests
+        if request["key"].startswith(f"{key}-")] == [f"{key}-{number}" for number in range(3)]
 
 
 # --- The page ---

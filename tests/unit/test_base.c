@@ -153,6 +153,39 @@ static void times_go_there_and_back(void **state)
     assert_false(text_time(slice_str("2026-02-28T24:00:00.000Z"), &ms));
 }
 
+static void every_form_of_a_time_is_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t ms;
+        const char *fraction;
+    } good[] = {{"2026-01-01T00:00:00Z", 1767225600000, ""},
+        {"2026-01-01T00:00:00.000Z", 1767225600000, "000"},
+        {"2026-01-01t00:00:00.5z", 1767225600000, "5"},
+        {"2026-01-01 00:00:00.123456789012Z", 1767225600000, "123456789012"},
+        {"2026-01-01T02:00:00+02:00", 1767225600000, ""},
+        {"2025-12-31T19:30:00.25-04:30", 1767225600000, "25"}};
+    static const char *const bad[] = {"", "2026-01-01", "2026-01-01T00:00:00",
+        "2026-01-01T00:00:00.Z", "2026-01-01T00:00:00,5Z", "2026-02-29T00:00:00Z",
+        "2026-01-01T24:00:00Z", "2026-01-01T00:00:60Z", "2026-01-01T00:00:00+2:00",
+        "2026-01-01T00:00:00+24:00", "2026-01-01T00:00:00+02:60", "2026-01-01T00:00:00ZZ",
+        "2026-01-01T00:00:00+0200", "2026-01-01x00:00:00Z", "soon"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        int64_t ms = 0;
+        struct slice fraction;
+        assert_true(text_instant(slice_str(good[i].text), &ms, &fraction));
+        assert_int_equal(ms, good[i].ms);
+        assert_true(slice_is(fraction, good[i].fraction));
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int64_t ms = 7;
+        struct slice fraction;
+        assert_false(text_instant(slice_str(bad[i]), &ms, &fraction));
+        assert_int_equal(ms, 7);
+    }
+}
+
 static void hex_is_read_whole_or_refused(void **state)
 {
     (void)state;
@@ -389,6 +422,7 @@ int main(void)
         TEST(durations_are_read_whole_or_refused),
         TEST(sizes_have_binary_units),
         TEST(times_go_there_and_back),
+        TEST(every_form_of_a_time_is_read),
         TEST(hex_is_read_whole_or_refused),
         TEST(the_checksum_agrees_with_the_standard),
         TEST(the_checksum_of_a_long_text_is_that_of_its_bytes),

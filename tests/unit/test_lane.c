@@ -35,6 +35,25 @@ static void only_an_effect_with_a_lane_joins_one(void **state)
     assert_false(lane_joins(&request));
 }
 
+static void one_that_is_woken_joins_when_it_becomes_pending(void **state)
+{
+    (void)state;
+    struct record found = effect(1, RECORD_WAITING, 0);
+    struct request request = joining(SLICE_LIT("a"));
+    request.kind = REQUEST_WAKE;
+    request.record_kind = 0;
+    request.status = RECORD_PENDING;
+    assert_true(lane_joins(&request));
+    struct decision decision = {
+        .kind = DECISION_DONE, .change = CHANGE_PUT, .next = effect(1, RECORD_PENDING, 0)};
+    assert_true(lane_joined(&found, &request, &decision));
+    decision.change = CHANGE_NONE; /* a different process woke it before */
+    decision.kind = DECISION_WRONG_STATUS;
+    assert_false(lane_joined(&found, &request, &decision));
+    request.status = RECORD_EXECUTED;
+    assert_false(lane_joins(&request));
+}
+
 static void each_names_the_one_before_it(void **state)
 {
     (void)state;
@@ -119,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(only_an_effect_with_a_lane_joins_one),
+        TEST(one_that_is_woken_joins_when_it_becomes_pending),
         TEST(each_names_the_one_before_it),
         TEST(no_request_can_name_the_record_of_a_lane),
         TEST(what_is_over_lets_the_next_go),

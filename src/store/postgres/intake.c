@@ -1,6 +1,6 @@
 /*
- * Effects that an application's own transaction wrote (once_effect, schema_3.sql): their payloads
- * are in clear until a process has sealed them.
+ * Effects that an application's own transaction wrote (once_effect, schema_3.sql and schema_4.sql):
+ * their payloads are in clear until a process has sealed them.
  *
  * A row is taken for a few seconds, sealed through the engine, and deleted in the commit that makes
  * its record pending or cancels it. A crash before that commit leaves the row, which is taken
@@ -91,6 +91,13 @@ static enum status take(struct store *store, const struct store_effect_type *typ
     args_array(&self->link.args, PG_TEXT);
     for (size_t i = 0; i < type_count; i++) {
         args_str(&self->link.args, types[i].name);
+    }
+    args_array_end(&self->link.args);
+    args_array(&self->link.args, PG_TEXT);
+    for (size_t i = 0; i < type_count; i++) {
+        if (types[i].is_ordered) {
+            args_str(&self->link.args, types[i].name);
+        }
     }
     args_array_end(&self->link.args);
     args_int4(&self->link.args, (int32_t)limit);

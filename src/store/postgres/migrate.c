@@ -27,6 +27,7 @@ static const struct {
     {2, pg_schema_2_canonical, &pg_schema_2_canonical_bytes},
     {2, pg_schema_2, &pg_schema_2_bytes},
     {3, pg_schema_3, &pg_schema_3_bytes},
+    {4, pg_schema_4, &pg_schema_4_bytes},
 };
 
 /* What a role needs to run Once: no right to create, drop or alter anything, nor to change or

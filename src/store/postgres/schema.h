@@ -14,5 +14,7 @@ extern const char pg_schema_2[];
 extern const size_t pg_schema_2_bytes;
 extern const char pg_schema_3[];
 extern const size_t pg_schema_3_bytes;
+extern const char pg_schema_4[];
+extern const size_t pg_schema_4_bytes;
 
 #endif

@@ -156,7 +156,8 @@ static const struct {
     {PG_CHAIN, "SELECT chain_decisions($1)"},
     /* Effects of once_effect, until their payloads are sealed. */
     {PG_TYPES, "SELECT register_effect_types($1::text::jsonb)"},
-    {PG_TAKE, "SELECT tenant_id, operation_id, envelope FROM take_intake($1::text[], $2::integer)"},
+    {PG_TAKE, "SELECT tenant_id, operation_id, envelope"
+              " FROM take_intake($1::text[], $2::text[], $3::integer)"},
     {PG_DROP, "SELECT drop_intake($1::bytea[])"},
 };
 
