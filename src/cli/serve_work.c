@@ -75,7 +75,7 @@ static const char *source_on_500(const void *item)
 {
     const struct config_source *source = item;
     if (source->command != NULL) {
-        return "each event submits its command in the commit that seals the delivery: once";
+        return "each event becomes one command, in the commit that settles its delivery";
     }
     switch (source->on_unknown) {
     case CONFIG_DELIVERY_REDELIVER:
@@ -159,12 +159,17 @@ static void text_command(const void *item)
         text_put_duration(timeout, command->timeout_ms));
 }
 
+static const char *target_of(const struct config_source *source)
+{
+    return source->command == NULL ? source->handler : source->command;
+}
+
 static void text_source(const void *item)
 {
     const struct config_source *source = item;
     char total[32];
     out_text("%s -> %s\n%-8sPOST /in/%s, %s, %s, tenant %s, %llu attempts, timeout %s\n",
-        source->name, source->handler != NULL ? source->handler : source->command, "", source->name,
+        source->name, target_of(source), "", source->name,
         config_choice_of(config_source_options, "preset", source->preset),
         source->mode == CONFIG_MODE_SYNC ? "sync" : "async", source->tenant,
         (unsigned long long)source->attempts_max, text_put_duration(total, source->total_ms));
@@ -176,8 +181,7 @@ static void text_queue(const void *item)
     char from[SECRET_URL_BYTES_MAX];
     char total[32];
     out_text("%s -> %s\n%-8s%s\n%-8s%s, tenant %s, %llu attempts, timeout %s\n", queue->name,
-        queue->handler != NULL ? queue->handler : queue->command, "",
-        secret_url_put(from, queue->from), "",
+        target_of(queue), "", secret_url_put(from, queue->from), "",
         config_choice_of(config_source_options, "format", queue->format), queue->tenant,
         (unsigned long long)queue->attempts_max, text_put_duration(total, queue->total_ms));
 }
