@@ -277,9 +277,10 @@ def test_what_is_wrong_with_a_command_of_a_source_is_named(shop, secret, tmp_pat
         path.write_text(configured(shop, secret, source))
         done = subprocess.run([BINARY, "check", str(path)], text=True, capture_output=True,
             timeout=60)
-        return done.returncode, done.stderr
+        return done.returncode, done.stderr, done.stdout
 
-    assert check(CANCEL)[0] == 0
+    code, _, text = check(CANCEL)
+    assert code == 0 and "wa -> order.cancel" in text and "twice" not in text.split("wa ->")[1]
     first = len(configured(shop, secret, "").splitlines()) + 1
     for source, line, said in (
             (CANCEL.replace("order.cancel", "order.nope"), first, "not there: 'order.nope'"),
@@ -295,6 +296,6 @@ def test_what_is_wrong_with_a_command_of_a_source_is_named(shop, secret, tmp_pat
             ("      envelope: {actor_id: a, target: b}\n", first, "go together"),
             ("", first - 2, "no handler and no command"),
     ):
-        code, text = check(source)
+        code, text, _ = check(source)
         assert code == 78 and said in text, (source, text)
         assert re.search(rf"once\.yaml:{line}:\d+: ", text), (line, text)
