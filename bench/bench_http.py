@@ -129,10 +129,10 @@ class Web(Process):
         Web.numbers += 1
         return Web.numbers * RUN_NUMBERS
 
-    def load(self, seconds):
+    def load(self, seconds, script="begin.lua"):
         """Answers a second, as many as it gives."""
         done = subprocess.run([found("wrk"), f"-t{CORES}", f"-c{CONNECTIONS}",
-            f"-d{whole(seconds)}s", "-s", HERE / "begin.lua", f"http://127.0.0.1:{self.port}", "--",
+            f"-d{whole(seconds)}s", "-s", HERE / script, f"http://127.0.0.1:{self.port}", "--",
             self.request, str(self.first())], capture_output=True, text=True)
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode != 0 or not lines:
@@ -308,10 +308,25 @@ class Postgres(Process):
         return subprocess.run([self.tool("psql"), "-h", self.directory, "-U", "bench", "-q", "-c",
             sql, "postgres"], capture_output=True, text=True)
 
+    def pgbench(self, seconds, *more):
+        return self.run("pgbench", "-h", self.directory, "-U", "bench", "-n", "-M", "prepared",
+            "-c", CONNECTIONS, "-j", CORES, "-T", whole(seconds), "-f",
+            self.directory / "bench.sql", *more, "postgres")
+
+    def latency(self, rate, seconds):
+        """Of inserts that come at this rate, from when each was due."""
+        prefix = self.directory / "latency"
+        self.pgbench(seconds, "-R", f"{rate:.0f}", "-l", "--log-prefix", prefix)
+        took = []
+        for log in self.directory.glob("latency.*"):
+            took += [int(line.split()[2]) for line in log.read_text().splitlines()]
+            log.unlink()
+        took.sort()
+        return {f"p{part}_us": took[min(len(took) - 1, len(took) * part // 10 ** len(str(part)))]
+            for part in (50, 99, 999)}
+
     def load(self, seconds):
-        out = self.run("pgbench", "-h", self.directory, "-U", "bench", "-n", "-M", "prepared", "-c",
-            CONNECTIONS, "-j", CORES, "-T", whole(seconds), "-f",
-            self.directory / "bench.sql", "postgres")
+        out = self.pgbench(seconds)
         made = int(re.search(r"processed: (\d+)", out).group(1))
         return float(re.search(r"^tps = ([\d.]+)", out, re.M).group(1)), made
 
@@ -328,6 +343,18 @@ def row(name, compared, bar, ours, theirs):
         "compared_figure": round(statistics.median(theirs)),
         "ratio": round(statistics.median(ratios), 4), "ratio_low": round(ratios[0], 4),
         "ratio_high": round(ratios[-1], 4), "bar": bar, "better": "at_least"}
+
+
+def half_load(rates, seconds, **servers):
+    """Members of a row: latencies at half of what we reached, of us and of the other."""
+    rate = statistics.median(rates) / 2
+    say(f"latency at {rate:,.0f}/s")
+    half = {"rate": round(rate)}
+    for who, server in servers.items():
+        results = [server.latency(rate, seconds) for _ in range(3)]
+        half[who] = {part: statistics.median(result[part] for result in results)
+            for part in ("p50_us", "p99_us", "p999_us")}
+    return {"half_load": half}
 
 
 class Bench:
@@ -371,18 +398,6 @@ class Bench:
             if number:
                 self.rates[name].append(rate)
 
-    def half_load(self):
-        """Members of B1's row: latencies at half of what was reached, of us and of nginx."""
-        rate = statistics.median(self.rates["once"]) / 2
-        say(f"latency at {rate:,.0f}/s")
-        ours = [self.running["once"].latency(rate, self.seconds) for _ in range(3)]
-        theirs = [self.running["nginx"].latency(rate, self.seconds) for _ in range(3)]
-        half = {"rate": round(rate)}
-        for who, results in (("once", ours), ("nginx", theirs)):
-            half[who] = {part: statistics.median(result[part] for result in results)
-                for part in ("p50_us", "p99_us", "p999_us")}
-        return {"half_load": half}
-
     def report(self, missing):
         for ident, name, compared, bar in PEERS:
             if self.only not in ("", ident):
@@ -392,7 +407,8 @@ class Bench:
                 continue
             result = row(ident, compared, bar, self.rates["once"], self.rates[name])
             if name == "nginx":
-                result.update(self.half_load())
+                result.update(half_load(self.rates["once"], self.seconds,
+                    once=self.running["once"], nginx=self.running["nginx"]))
             print(json.dumps(result), flush=True)
 
     def stop(self):

@@ -1,25 +1,42 @@
 #!/usr/bin/python3
 """bench_shared: durable begins over HTTP on a store in PostgreSQL and on one in Redis (B10).
 
-    bench_shared.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [only=B10]
+    bench_shared.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [few=100000]
+        [keys=5000000] [only=B10]
 
 One PostgreSQL, loaded in turn by pgbench (B3's single inserts), and by one, two and four processes
 of Once; and one Redis, loaded in turn by redis-benchmark (B2's SET NX) and by one process. All go
-to the same server with the same durability; B10 is how many begins that makes of one insert. Prints
-one row a line, as the other programs do (bench.h).
+to the same server with the same durability; B10 is how many begins that makes of one insert.
+B10-hand is begin and seal beside what people write by hand (by_hand.py), in turns. B10-grown is the
+rate with `keys` live keys ÷ the rate with `few` before. Prints one row a line, as the other
+programs do (bench.h).
 """
 import json
 import re
+import statistics
 import subprocess
 import sys
 import threading
 
 import bench_http
-from bench_http import (CONNECTIONS, Missing, Once, Path, Postgres, Redis, row, say, wait_until)
+from bench_http import (CONNECTIONS, HERE, Missing, Once, Path, Postgres, Redis, half_load, row,
+    say, wait_until)
 
 INSERT, SET = "PostgreSQL, INSERT by pgbench", "Redis, SET NX, fsync always"
 ROWS = [("B10", Postgres, 1, INSERT, 1.2), ("B10-2", Postgres, 2, INSERT, 1.2),
     ("B10-4", Postgres, 4, INSERT, 1.2), ("B10-redis", Redis, 1, SET, 0.8)]
+HAND, GROWN = "B10-hand", "B10-grown"
+PAIRS = f"begin and seal over HTTP on a PostgreSQL store, {CONNECTIONS} connections"
+# Records that are live and settled: copies of one, under hashes as random as any.
+FILL = """DO $$ DECLARE names text; BEGIN
+SELECT string_agg(quote_ident(column_name), ', ') INTO names FROM information_schema.columns
+    WHERE table_schema = 'once' AND table_name = 'records'
+    AND column_name NOT IN ('key_hash', 'key', 'operation_id');
+EXECUTE format('INSERT INTO once.records (key_hash, key, operation_id, %1$s) SELECT
+    sha256(convert_to(''fill-'' || number, ''UTF8'')), ''fill-'' || number, gen_random_uuid(), %1$s
+    FROM (SELECT * FROM once.records WHERE sealed_at IS NOT NULL LIMIT 1) AS one,
+    generate_series({first}, {last}) AS number', names);
+END $$"""
 
 
 def what(kind, count):
@@ -46,6 +63,10 @@ class Shared(Once):
         """Fences are everybody's here, so grants are counted by wrk's errors alone."""
         return bench_http.Web.load(self, seconds)
 
+    def pairs(self, seconds):
+        rate, _ = bench_http.Web.load(self, seconds, "pairs.lua")
+        return rate / 2
+
 
 class Bench:
     """The rows of one engine."""
@@ -54,6 +75,8 @@ class Bench:
         self.options, self.rounds, self.kind = options, int(options["rounds"]), kind
         self.seconds = float(options["seconds"])
         self.rows = [one for one in ROWS if one[1] is kind and options["only"] in ("", one[0])]
+        self.others = {ident: measure for ident, measure in ((HAND, self.hand),
+            (GROWN, self.grown)) if kind is Postgres and options["only"] in ("", ident)}
         self.running, self.rates = [], {}
 
     def url(self):
@@ -71,7 +94,7 @@ class Bench:
             if done.returncode != 0:
                 raise Missing(f"once migrate: {done.stderr}")
         self.nodes = [Shared(place, tools, self.options["once"], self.url(), number)
-            for number in range(max(one[2] for one in self.rows))]
+            for number in range(max([1] + [one[2] for one in self.rows]))]
         self.running += self.nodes
 
     def together(self, nodes, seconds):
@@ -100,11 +123,57 @@ class Bench:
 
     def run(self):
         self.start()
-        for number in range(self.rounds + 1):
+        for number in range(self.rounds + 1 if self.rows else 0):
             self.round(number)
         for ident, kind, count, compared, bar in self.rows:
             result = row(ident, compared, bar, self.rates[count], self.rates["engine"])
+            if ident == "B10":
+                result.update(half_load(self.rates[count], self.seconds, once=self.nodes[0],
+                    pgbench=self.database))
             print(json.dumps({**result, "what": what(kind, count)}), flush=True)
+        for ident, measure in self.others.items():
+            print(json.dumps({"id": ident, **measure()}), flush=True)
+
+    def by_hand(self, seconds):
+        done = subprocess.run([HERE / "by_hand.py",
+            f"dsn=host={self.database.directory} user=bench dbname=postgres",
+            f"seconds={seconds:g}"], text=True, capture_output=True)
+        if done.returncode != 0:
+            raise Missing(f"by_hand.py: {done.stderr[-300:]}")
+        result = json.loads(done.stdout)
+        return result["pairs"] / result["seconds"]
+
+    def hand(self):
+        ours, theirs = [], []
+        for number in range(self.rounds + 1):
+            ours.append(self.nodes[0].pairs(self.seconds))
+            theirs.append(self.by_hand(self.seconds))
+            say(f"round {number} of {self.rounds}: {ours[-1]:,.0f} and {theirs[-1]:,.0f} pairs/s")
+        result = row(HAND, "INSERT and UPDATE from one pooled Python process", 1, ours[1:],
+            theirs[1:])
+        del result["bar"]
+        return {**result, "what": PAIRS, "unit": "pairs/s", "better": "info"}
+
+    def fill(self, first, last):
+        say(f"filling up to {last:,} keys")
+        for sql in (FILL.format(first=first, last=last), "VACUUM ANALYZE once.records",
+                "CHECKPOINT"):
+            done = self.database.ask(sql)
+            if done.returncode != 0:
+                raise Missing(done.stderr)
+
+    def grown(self):
+        few, keys = int(self.options["few"]), int(self.options["keys"])
+        self.nodes[0].pairs(1)  # the record that is copied
+        rates, first = [], 1
+        for last in (few, keys):
+            self.fill(first, last)
+            first = last + 1
+            self.nodes[0].load(self.seconds / 2)
+            rates.append([self.nodes[0].load(self.seconds)[0] for _ in range(self.rounds)])
+            say(f"with {last:,} keys: {statistics.median(rates[-1]):,.0f}/s")
+        result = row(GROWN, f"with {few:,}", 0.8, rates[1], rates[0])
+        return {**result, "what": f"{what(Postgres, 1)}, with {keys:,} live keys"}
 
     def stop(self):
         for process in reversed(self.running):
@@ -112,17 +181,18 @@ class Bench:
 
 
 def main():
-    options = {"dir": "", "tools": "", "once": "", "seconds": "3", "rounds": "5", "only": ""}
+    options = {"dir": "", "tools": "", "once": "", "seconds": "3", "rounds": "5", "only": "",
+        "few": "100000", "keys": "5000000"}
     options.update(word.split("=", 1) for word in sys.argv[1:])
     for kind in (Postgres, Redis):
         bench = Bench(options, kind)
         try:
             bench_http.found("wrk")
-            if bench.rows:
+            if bench.rows or bench.others:
                 bench.run()
         except Missing as fault:
-            for ident, _, count, _, _ in bench.rows:
-                print(json.dumps({"id": ident, "what": what(kind, count), "skipped": str(fault)}),
+            for ident in [one[0] for one in bench.rows] + list(bench.others):
+                print(json.dumps({"id": ident, "what": what(kind, 1), "skipped": str(fault)}),
                     flush=True)
         finally:
             bench.stop()

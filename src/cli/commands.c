@@ -356,6 +356,8 @@ static const char *const resolve_text[] = {
     "Settles an unknown operation after somebody has found out whether its effect happened. "
     "executed and failed are final: duplicates get the outcome given here. not_executed frees "
     "the key: the next call runs.",
+    "The id may also be that of an uncertain effect, of a delivery, or of a blocked command: "
+    "not_executed calls its handler again, and the JSON of --outcome is what duplicates get.",
     "For an operation of a gateway, --http-status with --header and --outcome is the answer that "
     "duplicates get, byte for byte. Without --http-status they get 200, or 422 for failed, with "
     "the JSON of --outcome, or with the operation's id and status. They never get --reason.",

@@ -152,6 +152,26 @@ static const char *classes_are_declared(struct kit *kit)
     return NULL;
 }
 
+static const char *shields_are_declared(struct kit *kit)
+{
+    struct remote_answer answer;
+    int status = ask(kit, kit->remote, "/v1/registry", "", &answer);
+    const struct json_value *list = json_find(answer.root, SLICE_LIT("commands"));
+    unsigned found = 0;
+    if (status != 200 || !json_is(list, JSON_ARRAY)) {
+        return fail(kit, "GET /v1/registry answered %d", status);
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct json_value *shields = json_find(&list->items[i], SLICE_LIT("shield"));
+        bool is_i3 = slice_is(cli_member(&list->items[i], SLICE_LIT("class")), "I3");
+        found += is_i3;
+        if (is_i3 && (!json_is(shields, JSON_ARRAY) || shields->count == 0)) {
+            return fail(kit, "an I3 command declares no shield");
+        }
+    }
+    return found > 0 ? NULL : fail(kit, "the registry has no I3 command");
+}
+
 static const char *keys_follow_the_meaning(struct kit *kit)
 {
     unsigned target = fresh(kit);
@@ -431,6 +451,7 @@ static const struct {
     {"IDS-4", "the binding principal enters the key", principals_bind},
     {"IDS-6", "a record holds what it has to", records_are_whole},
     {"IDS-7", "a window ends, and then it may run again", windows_end},
+    {"IDS-13", "every I3 command declares a shield", shields_are_declared},
     {"IDS-14", "every decision leaves evidence", decisions_leave_evidence},
     {"IDS-15.1", "duplicates do not duplicate effects", duplicates_have_one_effect},
     {"IDS-15.2", "concurrent duplicates converge", concurrent_duplicates_converge},

@@ -137,8 +137,7 @@ int cmd_resolve(struct cli *cli)
     const struct work_kind *kind =
         cli->operand_count > 0 ? work_kind_of_id(cli->operands[0]) : NULL;
     if (kind != NULL) {
-        return strcmp(kind->name, "effects") == 0 ? work_resolve(cli, kind, cli->operands[0])
-                                                  : work_decide(cli, cli->operands[0], "resolve");
+        return work_resolve(cli, kind, cli->operands[0]);
     }
     int code = check_options(cli);
     code = code != CLI_OK ? code

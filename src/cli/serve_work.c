@@ -1,8 +1,9 @@
-/* Prints what a configuration means for connectors, effects, commands and sources. */
+/* Prints what a configuration means for connectors, effects, commands, sources and queues. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "cli/out.h"
 #include "cli/serve_config.h"
@@ -165,6 +166,17 @@ static void text_source(const void *item)
         (unsigned long long)source->attempts_max, text_put_duration(total, source->total_ms));
 }
 
+static void text_queue(const void *item)
+{
+    const struct config_source *queue = item;
+    char from[SECRET_URL_BYTES_MAX];
+    char total[32];
+    out_text("%s -> %s\n%-8s%s\n%-8s%s, tenant %s, %llu attempts, timeout %s\n", queue->name,
+        queue->handler, "", secret_url_put(from, queue->from), "",
+        config_choice_of(config_source_options, "format", queue->format), queue->tenant,
+        (unsigned long long)queue->attempts_max, text_put_duration(total, queue->total_ms));
+}
+
 /* ---- one of each, as JSON ------------------------------------------------------------------- */
 
 static void json_connector(struct jsonw *json, const void *item)
@@ -201,7 +213,7 @@ struct work_section {
     void (*json)(struct jsonw *json, const void *item);
 };
 
-enum { CONNECTORS, EFFECTS, COMMANDS, SOURCES, SECTIONS };
+enum { CONNECTORS, EFFECTS, COMMANDS, SOURCES, QUEUES, SECTIONS };
 
 static const struct work_section sections[SECTIONS] = {
     [CONNECTORS] = {"connector", "connectors", sizeof(struct config_connector),
@@ -212,6 +224,8 @@ static const struct work_section sections[SECTIONS] = {
         {command_on_500, command_class}, text_command, json_command},
     [SOURCES] = {"source", "sources", sizeof(struct config_source), {source_on_500, source_open},
         text_source, json_source},
+    [QUEUES] = {"queue", "queues", sizeof(struct config_source), {source_on_500}, text_queue,
+        json_source},
 };
 
 /* The items of a section in a configuration. */
@@ -231,6 +245,7 @@ static struct items items_of(const struct config *config, size_t section)
         [EFFECTS] = {config->effects.types, config->effects.type_count},
         [COMMANDS] = {config->commands, config->command_count},
         [SOURCES] = {config->inbox.sources, config->inbox.source_count},
+        [QUEUES] = {config->inbox.queues, config->inbox.queue_count},
     };
     return (struct items){&sections[section], all[section].first, all[section].count};
 }

@@ -455,28 +455,57 @@ int cmd_compensate(struct cli *cli)
     return act_with_reason(cli, "compensate");
 }
 
+/* The JSON of --outcome, for a command. */
+static int put_outcome(struct cli *cli, struct jsonw *json)
+{
+    const char *path = cli_text(cli, "outcome");
+    const struct json_value *root = NULL;
+    struct slice bytes = SLICE_EMPTY;
+    struct err err;
+    if (path == NULL) {
+        return CLI_OK;
+    }
+    int code = cli_read_file(cli, path[0] == '@' ? path + 1 : path, BODY_BYTES_MAX, &bytes);
+    if (code == CLI_OK && json_read(bytes, &cli->arena, &root, &err) != OK) {
+        cli_say("the outcome of a command must be JSON: %s", err.text);
+        code = CLI_DATA;
+    } else if (code == CLI_OK) {
+        jsonw_raw(json, "outcome", bytes);
+    }
+    return code;
+}
+
+/* The word of the API for --status. */
+static const char *effect_status(const char *status)
+{
+    return strcmp(status, "executed") == 0       ? "acknowledged"
+           : strcmp(status, "not_executed") == 0 ? "not_sent"
+                                                 : status;
+}
+
 int work_resolve(struct cli *cli, const struct work_kind *kind, const char *id)
 {
     const char *status = cli_text(cli, "status");
     struct mem mem = arena_mem(&cli->arena);
     struct buf body;
     struct jsonw json = {.out = &body};
-    if (strcmp(kind->name, "effects") != 0) {
-        return cli_usage(cli, "resolve: '%s' is not an operation or an effect", id);
-    }
-    buf_init(&body, &mem, BODY_BYTES_MAX);
+    bool is_effect = strcmp(kind->name, "effects") == 0;
+    bool is_command = strcmp(kind->name, "commands") == 0;
+    int code = CLI_OK;
+    buf_init(&body, &mem, 2 * BODY_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "status",
-        strcmp(status, "executed") == 0       ? "acknowledged"
-        : strcmp(status, "not_executed") == 0 ? "not_sent"
-                                              : status);
+    jsonw_str(&json, "status", is_effect ? effect_status(status) : status);
     jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
-    jsonw_str_some(&json, "provider_ref", cli_text(cli, "effect-id"));
-    if (cli_flag(cli, "attempt")) {
+    if (is_command) {
+        code = put_outcome(cli, &json);
+    } else {
+        jsonw_str_some(&json, is_effect ? "provider_ref" : "effect_id", cli_text(cli, "effect-id"));
+    }
+    if (is_effect && cli_flag(cli, "attempt")) {
         jsonw_u64(&json, "attempt", (uint64_t)cli_count(cli, "attempt"));
     }
     jsonw_close(&json, '}');
-    return act(cli, kind, id, "resolve", &body);
+    return code == CLI_OK ? act(cli, kind, id, "resolve", &body) : code;
 }
 
 int cmd_confirm(struct cli *cli)
@@ -491,54 +520,29 @@ int cmd_deny(struct cli *cli)
 
 /* ---- an operator's decisions about a delivery ---------------------------------------------- */
 
-int work_decide(struct cli *cli, const char *typed, const char *verb)
+static int decide_delivery(struct cli *cli, const char *verb)
 {
-    const char *id = NULL;
-    struct remote *remote = NULL;
-    struct remote_answer answer;
+    const char *typed = cli->operands[0];
+    const struct work_kind *kind = work_kind_of_id(typed);
     struct mem mem = arena_mem(&cli->arena);
     struct buf body;
     struct jsonw json = {.out = &body};
-    char path[PATH_BYTES_MAX];
-    const struct work_kind *kind = work_kind_of_id(typed);
     if (kind == NULL || strcmp(kind->name, "deliveries") != 0) {
         return cli_usage(cli, "%s: '%s' is not the id of a delivery", verb, typed);
     }
-    int code = open_named(cli, kind, typed, &remote, &id);
-    const char *escaped = code == CLI_OK ? remote_escape(&cli->arena, id) : NULL;
-    if (code != CLI_OK || escaped == NULL) {
-        remote_free(remote);
-        return code == CLI_OK ? CLI_UNAVAILABLE : code;
-    }
     buf_init(&body, &mem, BODY_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
-    if (strcmp(verb, "resolve") == 0) {
-        jsonw_str_some(&json, "status", cli_text(cli, "status"));
-        jsonw_str_some(&json, "effect_id", cli_text(cli, "effect-id"));
-    }
     jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
     jsonw_close(&json, '}');
-    (void)snprintf(path, sizeof path, "/v1/%s/%s/%s", kind->name, escaped, verb);
-    code = remote_ask(remote, path, buf_view(&body), &cli->arena, &answer);
-    if (code == CLI_OK && (answer.status >= 300 || !json_is(answer.root, JSON_OBJECT))) {
-        code = remote_refused(remote, &answer);
-    } else if (code == CLI_OK && cli->json) {
-        out_bytes(answer.text);
-        out_text("\n");
-    } else if (code == CLI_OK) {
-        out_text("%s is %.*s\n", id, SLICE_ARGS(cli_member(answer.root, SLICE_LIT("status"))));
-    }
-    int written = out_finish();
-    remote_free(remote);
-    return code == CLI_OK ? written : code;
+    return act(cli, kind, typed, verb, &body);
 }
 
 int cmd_redeliver(struct cli *cli)
 {
-    return work_decide(cli, cli->operands[0], "redeliver");
+    return decide_delivery(cli, "redeliver");
 }
 
 int cmd_skip(struct cli *cli)
 {
-    return work_decide(cli, cli->operands[0], "skip");
+    return decide_delivery(cli, "skip");
 }

@@ -31,9 +31,8 @@ int work_name(struct cli *cli, struct remote *remote, const struct work_kind *ki
 int work_show(struct cli *cli, const struct work_kind *kind, const char *id) MUST_CHECK;
 /* List those that match --status and --key, newest first. The same result. */
 int work_list(struct cli *cli, const struct work_kind *kind) MUST_CHECK;
-/* Settle an uncertain effect, by the options of once resolve. The same result. */
+/* Settle an uncertain effect, a blocked command or an unknown delivery, by the options of once
+ * resolve. The same result. */
 int work_resolve(struct cli *cli, const struct work_kind *kind, const char *id) MUST_CHECK;
-/* Redeliver, skip or resolve a delivery, with the options of that command. The same result. */
-int work_decide(struct cli *cli, const char *id, const char *verb) MUST_CHECK;
 
 #endif

@@ -276,6 +276,35 @@ static void block(struct undoing *self, const char *text)
     end(self, RECORD_UNKNOWN, reason);
 }
 
+static void on_waiting(struct undoing *self)
+{
+    if (is_good(self)) {
+        self->record = self->calls[0].decision.next;
+    }
+    over(self); /* else an acknowledgement was faster */
+}
+
+/* What was given up is under way again, and so is its command. */
+static void end_retry(struct undoing *self)
+{
+    struct err err;
+    bool is_blocked = recovery_is_blocked(&self->record);
+    if (self->recovered == 0) {
+        struct commands *commands = self->commands;
+        struct op_id id = self->record.operation_id;
+        (void)command_effects_look(commands, &id); /* it may be over (effects.h, crash) */
+        (void)err_set(&err, E_INVALID, "none of the command's effects was given up");
+        refuse(self, "wrong_status", &err);
+    } else if (!is_blocked) {
+        over(self);
+    } else if (command_effects_wait(
+                   &self->record, &self->detail, COMMAND_LOOK_MS, first_call(self), &err) != OK) {
+        fail_memory(self);
+    } else {
+        submit(self, on_waiting);
+    }
+}
+
 static void on_all(struct undoing *self)
 {
     struct err err;
@@ -290,14 +319,7 @@ static void on_all(struct undoing *self)
             over(self); /* what is under way may still happen: its end is awaited */
         }
         return;
-    case PURPOSE_RETRY:
-        if (self->recovered == 0) {
-            (void)err_set(&err, E_INVALID, "none of the command's effects was given up");
-            refuse(self, "wrong_status", &err);
-        } else {
-            over(self);
-        }
-        return;
+    case PURPOSE_RETRY: end_retry(self); return;
     case PURPOSE_CHECK: break;
     }
     if (!self->has_done) {

@@ -1,8 +1,9 @@
 /*
  * POST /v1/commands/{command_id}/confirm and …/deny.
  *
- *   confirm   the record is read, the token compared, and the command woken: started in the commit
- *             that consumes the token (C2). A second caller finds it started.
+ *   confirm   the record is read, the token compared, the envelope decrypted, and the command
+ *             woken: started in the commit that consumes the token (C2). A second caller finds it
+ *             started. Without the key of the envelope nothing changes, and the token stays valid.
  *   deny      the same, to rejected: a fresh submission starts over.
  *
  * Between the read and the wake the command may have been denied and submitted again, with a new
@@ -142,7 +143,6 @@ static void on_woken(struct execution *execution)
 {
     struct confirming *confirming = (struct confirming *)(void *)execution;
     const struct engine_call *engine = &execution->call.engine;
-    struct err err = {.status = OK};
     if (engine->err.status != OK) {
         execution_fail(execution, &engine->err);
         return;
@@ -155,18 +155,6 @@ static void on_woken(struct execution *execution)
     if (engine->decision.kind != DECISION_CLAIMED) {
         refuse(confirming); /* a different caller was faster, or it is over */
         return;
-    }
-    const struct record_key *key = &engine->decision.next.key;
-    struct vault_name name = {.tenant = key->tenant,
-        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
-        .kind = RECORD_COMMAND};
-    struct buf plain;
-    buf_init(&plain, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
-    if (vault_open(execution->commands->vault, &name, engine->first_body, &plain, &err) != OK) {
-        /* It is granted but cannot be sent: the dispatcher gets it back and reports the reason. */
-        execution->body = SLICE_EMPTY;
-    } else {
-        execution->body = buf_view(&plain);
     }
     execution->decision = "first_seen";
     execution_run(execution);
@@ -190,6 +178,24 @@ static enum status put_detail(
     return status;
 }
 
+/* The envelope must be readable before the token is used up: a command that is started without it
+ * has nothing to send. */
+static enum status open_body(struct confirming *confirming, struct err *err)
+{
+    struct execution *execution = &confirming->execution;
+    const struct query *query = &confirming->query;
+    struct vault_name name = command_body_name(&query->record->key);
+    struct buf plain;
+    buf_init(&plain, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
+    enum status status =
+        vault_open(execution->commands->vault, &name, query->request_body, &plain, err);
+    execution->body = buf_view(&plain);
+    if (status == E_INVALID) { /* the caller's request is not at fault */
+        status = err_set(err, E_UNAVAILABLE, COMMAND_NO_KEY);
+    }
+    return status;
+}
+
 static void wake(
     struct confirming *confirming, const struct record *record, const struct detail *detail)
 {
@@ -203,6 +209,10 @@ static void wake(
                                                             "any more"),
                                         .effect = PROBLEM_EFFECT_NO,
                                         .retry = PROBLEM_RETRY_NO});
+        return;
+    }
+    if (!confirming->denies && open_body(confirming, &err) != OK) {
+        execution_fail(execution, &err);
         return;
     }
     struct request *request = &execution->call.engine.request;

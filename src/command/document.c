@@ -3,12 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "command/recovery.h"
 #include "engine/operation_document.h"
 
 const char *document_status(const struct record *record, const struct detail *detail)
 {
     if (record->status == RECORD_PENDING && detail->confirmed_ms > 0 && record->attempt == 0) {
         return "confirmed";
+    }
+    if (recovery_is_blocked(record)) {
+        return "blocked";
     }
     return kind_word(RECORD_COMMAND, record->status, record->attempt);
 }

@@ -1,5 +1,6 @@
 #include "command/effects.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base64.h"
@@ -7,10 +8,13 @@
 #include "canon/jcs.h"
 #include "command/compensate.h"
 #include "command/made.h"
+#include "command/recovery.h"
 #include "engine/operation_document.h"
 #include "engine/query.h"
 #include "engine/request_builder.h"
 #include "envelope/envelope.h"
+
+#define WAITING_REASON SLICE_LIT("waiting for its required effects")
 
 enum { OUTCOME_BYTES_MAX = 32 << 20, LOOK_ARENA_BYTES_MAX = 64 << 20 };
 
@@ -56,9 +60,7 @@ static enum status keep_outcome(const struct commands *commands, const struct re
     const struct json_value *root, struct slice outcome, struct mem *mem, struct slice *ret_text,
     struct err *err)
 {
-    struct vault_name name = {.tenant = record->key.tenant,
-        .key_hash = slice_of((const char *)record->key.hash.bytes, sizeof record->key.hash.bytes),
-        .kind = RECORD_COMMAND};
+    struct vault_name name = command_body_name(&record->key);
     struct buf plain;
     struct buf sealed;
     buf_init(&plain, mem, OUTCOME_BYTES_MAX);
@@ -211,7 +213,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     first->request.effect_id = SLICE_EMPTY;
     first->outcome_body = SLICE_EMPTY;
     first->request.delay_ms = COMMAND_LOOK_MS;
-    first->request.reason = SLICE_LIT("waiting for its required effects");
+    first->request.reason = WAITING_REASON;
     return status == OK ? put_detail(call, command, &detail, &first->request, err) : status;
 }
 
@@ -239,7 +241,7 @@ struct look {
     struct detail detail;
     const struct json_value *waits_for;
     uint32_t next; /* of these */
-    bool is_open;  /* one of them is not settled, or is left to an operator */
+    bool is_open;  /* one of them is not settled */
     bool has_failed;
 };
 
@@ -262,10 +264,7 @@ static enum status open_outcome(const struct commands *commands, const struct re
     const struct detail *detail, struct arena *arena, struct slice *ret_outcome, struct err *err)
 {
     struct mem mem = arena_mem(arena);
-    const struct record_key *key = &record->key;
-    struct vault_name name = {.tenant = key->tenant,
-        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
-        .kind = RECORD_COMMAND};
+    struct vault_name name = command_body_name(&record->key);
     struct slice text = detail->kept_outcome;
     size_t size = 0;
     struct buf plain;
@@ -279,7 +278,7 @@ static enum status open_outcome(const struct commands *commands, const struct re
     buf_init(&plain, &mem, OUTCOME_BYTES_MAX);
     enum status status = vault_open(commands->vault, &name, slice_of(sealed, size), &plain, err);
     *ret_outcome = buf_view(&plain);
-    return status;
+    return status == E_INVALID ? err_set(err, E_UNAVAILABLE, COMMAND_NO_KEY) : status;
 }
 
 /* A wake of a command, as it was read: to a new status, with a new detail. */
@@ -326,15 +325,86 @@ enum status command_effects_end(const struct commands *commands, const struct re
     return OK;
 }
 
-static void wake(struct look *look)
+enum status command_effects_wait(const struct record *record, const struct detail *detail,
+    int64_t delay_ms, struct engine_call *call, struct err *err)
+{
+    call->request.delay_ms = delay_ms;
+    call->request.reason = delay_ms > 0 ? WAITING_REASON : record->reason;
+    return compose_wake(record, detail, RECORD_WAITING, call, err);
+}
+
+static void submit_wake(struct look *look, enum status composed)
 {
     struct err err;
-    look->wake = (struct engine_call){.context = look, .arena = &look->arena, .done = on_woken};
-    if (command_effects_end(look->commands, &look->record, &look->detail, look->has_failed,
-            &look->wake, &err) != OK ||
+    if (composed != OK ||
         engine_submit(door_engine(look->commands->door), &look->wake, &err) != OK) {
         look_over(look);
     }
+}
+
+static struct engine_call *new_wake(struct look *look)
+{
+    look->wake = (struct engine_call){.context = look, .arena = &look->arena, .done = on_woken};
+    return &look->wake;
+}
+
+static void wake(struct look *look)
+{
+    struct err err;
+    submit_wake(look, command_effects_end(look->commands, &look->record, &look->detail,
+                          look->has_failed, new_wake(look), &err));
+}
+
+/* None of the effects that it waits for has failed any more: it was retried. */
+static void unblock(struct look *look)
+{
+    struct err err;
+    submit_wake(look,
+        command_effects_wait(&look->record, &look->detail, COMMAND_LOOK_MS, new_wake(look), &err));
+}
+
+/* The effect that failed comes first in the list, so that the acknowledgement of a different one
+ * leaves the command blocked. */
+static enum status put_failed_first(struct look *look, struct slice *ret_list)
+{
+    struct mem mem = arena_mem(&look->arena);
+    struct slice text = look->detail.waits_for;
+    struct buf out;
+    struct jsonw json = {.out = &out};
+    buf_init(&out, &mem, LIMIT_DETAIL_BYTES_MAX);
+    jsonw_open(&json, NULL, '[');
+    jsonw_raw(&json, NULL, json_raw(text, &look->waits_for->items[look->next]));
+    for (uint32_t i = 0; i < look->waits_for->count; i++) {
+        if (i != look->next) {
+            jsonw_raw(&json, NULL, json_raw(text, &look->waits_for->items[i]));
+        }
+    }
+    jsonw_close(&json, ']');
+    *ret_list = buf_view(&out);
+    return buf_status(&out);
+}
+
+/* A required effect failed, and the registry leaves it to a person. */
+static void block(struct look *look, const struct record *effect)
+{
+    char id[KIND_ID_TEXT_BYTES];
+    char *reason = arena_alloc(&look->arena, LIMIT_REASON_BYTES_MAX);
+    struct detail next = look->detail;
+    struct engine_call *call = new_wake(look);
+    struct err err;
+    if (recovery_is_blocked(&look->record)) {
+        look_over(look); /* already */
+        return;
+    }
+    if (reason == NULL || put_failed_first(look, &next.waits_for) != OK) {
+        look_over(look);
+        return;
+    }
+    (void)snprintf(reason, LIMIT_REASON_BYTES_MAX, "required effect %s (%.*s) failed",
+        kind_id_put(id, RECORD_EFFECT, &effect->operation_id), SLICE_ARGS(effect->key.scope));
+    enum status status = command_effects_wait(&look->record, &next, 0, call, &err);
+    call->request.reason = slice_str(reason);
+    submit_wake(look, status);
 }
 
 static void ask_next(struct look *look);
@@ -360,6 +430,8 @@ static void on_effect(struct engine_call *call)
         struct op_id id = look->record.operation_id;
         command_compensate(commands, &id, COMPENSATE_FAILED);
         look_over(look);
+    } else if (has_failed) {
+        block(look, effect);
     } else {
         look->is_open = look->is_open || !is_acknowledged;
         look->next++;
@@ -382,7 +454,11 @@ static void ask_next(struct look *look)
 {
     struct err err;
     if (look->next == look->waits_for->count && look->is_open) {
-        look_over(look); /* still in progress, or left to an operator: it is checked again later */
+        if (recovery_is_blocked(&look->record)) {
+            unblock(look);
+        } else {
+            look_over(look); /* still in progress: it is checked again later */
+        }
         return;
     }
     if (look->next == look->waits_for->count) {
@@ -503,9 +579,9 @@ enum status commands_effect_ends(struct commands *commands, const struct record 
     }
     detail.required -= detail.required > 0;
     detail.waits_for = buf_view(&others);
-    call->request.delay_ms = COMMAND_LOOK_MS;
-    call->request.reason = command->reason;
-    return buf_status(&others) == OK ? compose_wake(command, &detail, RECORD_WAITING, call, err)
+    bool stays_blocked = recovery_is_blocked(command) && !names(&list->items[0], &effect->key);
+    return buf_status(&others) == OK ? command_effects_wait(command, &detail,
+                                           stays_blocked ? 0 : COMMAND_LOOK_MS, call, err)
                                      : err_set(err, E_NOMEM, "out of memory for a command");
 }
 

@@ -5,8 +5,15 @@
  * command's list in the same commit, and the last one executes the command: the version of the
  * command decides between acknowledgements that race, in any number of processes.
  *
+ *     awaiting_effects   waiting, with a due: its effects are checked whenever it is due
+ *     blocked            waiting, without a due: a required effect failed, it is the first in the
+ *                        command's list, and on_effect_failure: block leaves it to a person. It
+ *                        waits again when that effect is retried, goes on when it is acknowledged,
+ *                        and ends when a person resolves it (command_effects_end).
+ *
  * Crash:     before the commit: the handler ran and the outcome is unknown (blocked). After it: the
- *            command waits, and is checked whenever it is due until its effects are settled.
+ *            command waits, and is checked whenever it is due until its effects are settled. A
+ *            blocked one is checked when a person asks for a retry.
  * Does not:  end the command in the commit of an effect that failed or was given up: the end
  *            follows at once, by a wake that names the version that was read; after a crash in
  *            between, or beyond COMMAND_LOOKS_OPEN_MAX, within seconds.
@@ -31,6 +38,11 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     struct engine_call *first, struct err *err) MUST_CHECK;
 /* The group is durable: its effects may be sent. */
 void command_effects_settled(struct dispatch_call *call);
+
+/* Compose a wake of a command that goes on waiting for its effects, in the call's arena: with a due
+ * after delay_ms, or 0: blocked. It names the version of the record. E_NOMEM. */
+enum status command_effects_wait(const struct record *record, const struct detail *detail,
+    int64_t delay_ms, struct engine_call *call, struct err *err) MUST_CHECK;
 
 /* Compose the end of a command that waits for its effects, in the call's arena. It names the
  * version of the record. E_CORRUPT, E_NOMEM, E_INVALID. */

@@ -93,19 +93,25 @@ static void put_field(struct buf *out, const char *name, struct slice value)
 }
 
 /* The envelope as submitted, with the command's id. */
-static enum status put_payload(struct dispatch_call *call, const char *id)
+static enum status put_payload(struct dispatch_call *call, const char *id, struct err *err)
 {
     struct buf out;
-    bool has_id = memmem(call->body.data, call->body.len, "\"command_id\":", 13) != NULL;
+    struct detail detail;
+    if (detail_read(call->record->detail, call->arena, &detail) != OK) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
     buf_init(&out, call->mem, ENVELOPE_DERIVED_BYTES_MAX);
-    if (call->body.len < 2 || call->body.data[0] != '{' || has_id) {
+    if (call->body.len < 2 || call->body.data[0] != '{') {
+        return err_set(err, E_CORRUPT, "the envelope was not kept; nothing was sent");
+    }
+    if (detail.command_id.len > 0) { /* the envelope has it */
         call->payload = call->body;
         return OK;
     }
     buf_printf(&out, "{\"command_id\":\"%s\"%s", id, call->body.data[1] == '}' ? "" : ",");
     buf_slice(&out, slice_of(call->body.data + 1, call->body.len - 1));
     call->payload = buf_view(&out);
-    return buf_status(&out);
+    return buf_status(&out) == OK ? OK : err_set(err, buf_status(&out), "out of memory");
 }
 
 /* A value in a path cannot leave its segment. */
@@ -169,8 +175,8 @@ static enum status compose(struct dispatch_call *call, struct err *err)
     (void)kind_id_put(id, RECORD_COMMAND, &record->operation_id);
     call->method = call->asks ? HTTP_METHOD_GET : HTTP_METHOD_POST;
     call->rules = rules_of(command);
-    if (!call->asks && put_payload(call, id) != OK) {
-        return err_set(err, E_NOMEM, "out of memory");
+    if (!call->asks && put_payload(call, id, err) != OK) {
+        return err->status;
     }
     buf_init(&head, call->mem, HEAD_BYTES_MAX);
     buf_str(&head, call->asks ? "GET " : "POST ");

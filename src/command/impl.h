@@ -22,6 +22,10 @@ enum {
     COMMAND_ANSWER_BYTES_MAX = 512 << 20, /* never reached: outcomes have their own limit */
 };
 
+/* Nothing happens to a command whose key is missing. */
+#define COMMAND_NO_KEY                                                                             \
+    "the command was kept with a key that is not in secrets.key_file; nothing was changed"
+
 /* All commands have one scope, so that a key names one command of its tenant, whatever the command
  * does: the same key with a different action is a conflict (IDS-8). */
 #define COMMAND_SCOPE SLICE_LIT("commands")
@@ -96,6 +100,8 @@ void execution_answer(struct execution *execution, unsigned status);
 /* Refuse, and release. */
 void execution_refuse(struct execution *execution, const struct problem *problem);
 void execution_fail(struct execution *execution, const struct err *err);
+/* What the bodies that a command keeps are sealed for. Points into the key. */
+struct vault_name command_body_name(const struct record_key *key);
 /* How long a command's lease must be. */
 int64_t execution_lease_ms(const struct config_command *command);
 /* The hash of a token, bound to its actor and command. E_NOMEM. */

@@ -10,11 +10,14 @@
  *   cancel      for a command that has not started
  *   compensate  for a command that ended, or that waits for effects that will not come: its
  *               acknowledged effects are undone (compensate.h)
- *   resolve     for an unknown command; not_executed: the handler is called again
+ *   resolve     for an unknown command; not_executed: the handler is called again. Also for a
+ *               command that is blocked because a required effect failed: executed or failed, with
+ *               the handler's outcome unless a different one is given.
  */
 #include "api/body.h"
 #include "base/macros.h"
 #include "command/compensate.h"
+#include "command/effects.h"
 #include "command/recovery.h"
 #include "engine/operation_document.h"
 #include "engine/request_builder.h"
@@ -104,6 +107,44 @@ static void recover_effects(struct recovering *self, enum recovery action)
     }
 }
 
+static void on_decided(struct execution *execution);
+
+/* A person ends a command that is blocked by an effect. The handler did run. */
+static void resolve_blocked(struct execution *execution)
+{
+    struct engine_call *engine = &execution->call.engine;
+    struct request asked = engine->request;
+    struct slice outcome = engine->outcome_body;
+    struct detail detail;
+    struct err err = {.status = OK};
+    enum status status =
+        detail_read(execution->record.detail, execution->request->exchange->arena, &detail);
+    execution->call = (struct door_call){
+        .engine = {.request = {.key = {.tenant = asked.key.tenant}, .actor = asked.actor},
+            .arena = execution->request->exchange->arena}};
+    status = status == OK ? command_effects_end(execution->commands, &execution->record, &detail,
+                                asked.status == RECORD_FAILED, engine, &err)
+                          : err_set(&err, status, "the command's record is damaged");
+    if (status != OK) {
+        execution_fail(execution, &err);
+        return;
+    }
+    engine->request.reason = asked.reason;
+    if (asked.outcome.meta.len > 0) {
+        engine->request.outcome = asked.outcome;
+        engine->outcome_body = outcome;
+    }
+    execution_submit(execution, on_decided);
+}
+
+/* The same person's resolution again: it kept the handler's outcome, which the request does not
+ * have. */
+static bool is_resolved_so(const struct request *asked, const struct record *record)
+{
+    return asked->kind == REQUEST_RESOLVE && asked->status == record->status &&
+           asked->outcome.meta.len == 0 && slice_equal(asked->reason, record->reason);
+}
+
 /* ---- the command itself -------------------------------------------------------------------- */
 
 static void on_decided(struct execution *execution)
@@ -120,7 +161,8 @@ static void on_decided(struct execution *execution)
     }
     execution->record = engine->decision.next;
     execution->outcome = engine->outcome;
-    if (kind == DECISION_DONE || kind == DECISION_RESOLVED) {
+    if (kind == DECISION_DONE || kind == DECISION_RESOLVED ||
+        is_resolved_so(&engine->request, &execution->record)) {
         if (execution->record.status == RECORD_PENDING) {
             dispatch_offer(execution->commands->dispatch, &execution->record);
         }
@@ -131,6 +173,11 @@ static void on_decided(struct execution *execution)
     if (engine->request.kind == REQUEST_TAKE_UP &&
         recovery_allows(RECOVERY_RETRY, &execution->record) == RECOVERY_EFFECTS) {
         recover_effects((struct recovering *)(void *)execution, RECOVERY_RETRY);
+        return;
+    }
+    if (engine->request.kind == REQUEST_RESOLVE && engine->request.status != RECORD_PENDING &&
+        recovery_is_blocked(&execution->record)) {
+        resolve_blocked(execution);
         return;
     }
     bool is_unknown = execution->record.status == RECORD_UNKNOWN;

@@ -56,6 +56,12 @@ static enum recovery_answer compensate_allowed(const struct record *command)
     return RECOVERY_WRONG_STATUS;
 }
 
+bool recovery_is_blocked(const struct record *command)
+{
+    return command->kind == RECORD_COMMAND && command->status == RECORD_WAITING &&
+           command->attempt > 0 && command->due_ms == 0;
+}
+
 enum recovery_answer recovery_allows(enum recovery action, const struct record *command)
 {
     ASSERT(command->kind == RECORD_COMMAND);

@@ -5,7 +5,8 @@
  *   status of the command          retry         cancel        compensate
  *   received, confirmed            do            do            wrong_status
  *   awaiting_confirmation          wrong_status  do            wrong_status
- *   awaiting_effects               its effects   wrong_status  do
+ *   awaiting_effects, or blocked   its effects   wrong_status  do
+ *     by one that failed
  *   started                        wrong_status  wrong_status  wrong_status
  *   blocked: nobody knows          unknown       unknown       unknown
  *   blocked: given up              do            do            wrong_status
@@ -39,6 +40,10 @@ enum recovery_answer {
     RECOVERY_AGAIN,        /* it is so already: the same answer, and nothing changes */
     RECOVERY_EFFECTS,      /* it is a matter of the command's effects */
 };
+
+/* A required effect failed, and on_effect_failure: block leaves the command to a person
+ * (effects.h). */
+bool recovery_is_blocked(const struct record *command);
 
 enum recovery_answer recovery_allows(enum recovery action, const struct record *command);
 

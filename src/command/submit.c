@@ -402,14 +402,18 @@ static enum status make_detail(struct execution *execution, struct request *aske
     return status == OK ? OK : err_set(err, status, "the names in the envelope are too long");
 }
 
+struct vault_name command_body_name(const struct record_key *key)
+{
+    return (struct vault_name){.tenant = key->tenant,
+        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
+        .kind = RECORD_COMMAND};
+}
+
 /* A body that must be sent later is kept whole, and encrypted at rest (DESIGN section 4). */
 static enum status keep_body(
     struct execution *execution, struct engine_call *engine, struct err *err)
 {
-    const struct record_key *key = &engine->request.key;
-    struct vault_name name = {.tenant = key->tenant,
-        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
-        .kind = RECORD_COMMAND};
+    struct vault_name name = command_body_name(&engine->request.key);
     struct buf sealed;
     buf_init(&sealed, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
     enum status status =

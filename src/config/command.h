@@ -61,7 +61,8 @@ struct config_arg {
 struct config_command {
     const char *name; /* entity.action, with exactly one dot */
     unsigned line;    /* in the file */
-    unsigned class;   /* enum config_class */
+    unsigned column;
+    unsigned class; /* enum config_class */
     const char *justification;
     bool mutates; /* declared for I0 only: every other class mutates */
     bool is_critical;

@@ -39,8 +39,8 @@ const struct config_option config_command_options[] = {
         .help = "How an I3 command is kept from happening twice. S1: the handler gets the key and "
                 "passes it on to its provider. S2: it returns effects, which go through the "
                 "outbox. S3: the grant is durable before the call, and nothing runs again by "
-                "itself. S4: an unknown outcome is looked up with reconcile, and what happened "
-                "twice is compensated.",
+                "itself. S4: an unknown outcome is looked up with reconcile, and its effects, all "
+                "of which declare compensate, can be undone.",
         .unsure = "S3, which holds whatever the handler does."),
     ROW("ttl", DURATION, AT(ttl_ms), .fallback = "24h", .min = SECOND_MS, .max = 3660 * DAY_MS,
         .help = "The window in which duplicates are recognised, from the outcome on. An I2 command "
@@ -129,7 +129,7 @@ const struct config_option config_command_options[] = {
     ROW("on_effect_failure", CHOICE, AT(on_effect_failure), .fallback = "fail",
         .choices = {"fail", "block", "compensate"},
         .help = "What becomes of the command when a required effect fails. compensate: what was "
-                "acknowledged is undone, in reverse order.",
+                "acknowledged is undone, in reverse order. block: a person decides.",
         .unsure = "Leave it."),
     ROW("args", OWN, .in = CONFIG_IN_ENTRY, .read = command_read_args,
         .help = "The arguments, by name: type (string, integer, number, boolean, object, array, "

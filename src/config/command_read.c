@@ -254,6 +254,7 @@ static enum status read_command(
         return E_NOMEM;
     }
     command->line = key->line;
+    command->column = key->column;
     status = map_read_value(reader, &scope, key);
     if (status == OK && key->value->kind == YAML_MAP) {
         map_require(reader, config_command_options, "command", key->value);
@@ -294,13 +295,26 @@ enum status commands_read(struct config_reader *reader, const struct yaml_node *
 
 enum { CONFIG_NAMED_BYTES_MAX = 640 }; /* two names, and the words around them */
 
+static struct config_place place_of(const struct config_command *command)
+{
+    return (struct config_place){.line = command->line, .column = command->column};
+}
+
 /* Refuse types that are not declared, and a compensation that could not undo all of them. */
 static void check_effects(
     struct config *config, struct config_faults *faults, const struct config_command *command)
 {
-    struct config_place place = {.line = command->line, .column = 3};
+    struct config_place place = place_of(command);
+    bool is_s4 = config_command_shield(command, "S4");
     bool undoes = command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE;
     char text[CONFIG_NAMED_BYTES_MAX];
+    if (is_s4 && command->effect_count == 0) { /* IDS-13 */
+        (void)snprintf(text, sizeof text,
+            "'%s' declares S4 and has no effects: what happened could not be compensated",
+            command->name);
+        config_fault_at(config, faults, &place,
+            "effects: [payment.capture], a type that declares compensate", text);
+    }
     if (undoes && command->effect_count == 0) {
         (void)snprintf(text, sizeof text,
             "'%s' has on_effect_failure: compensate and no effects: nothing could be undone",
@@ -314,11 +328,12 @@ static void check_effects(
             (void)snprintf(text, sizeof text, "'%s' names a type of effect that is not there: '%s'",
                 command->name, command->effects[i]);
             config_fault_at(config, faults, &place, "declare it under effects:", text);
-        } else if (undoes && type->compensate_name == NULL) {
+        } else if ((undoes || is_s4) && type->compensate_name == NULL) {
             (void)snprintf(text, sizeof text,
-                "'%s' has on_effect_failure: compensate, and its effect '%s' declares no "
+                "'%s' %s, and its effect '%s' declares no "
                 "compensation",
-                command->name, command->effects[i]);
+                command->name, undoes ? "has on_effect_failure: compensate" : "declares S4",
+                command->effects[i]);
             config_fault_at(
                 config, faults, &place, "compensate: {effect: …, payload: …} of that effect", text);
         }
@@ -332,7 +347,7 @@ void commands_check(struct config *config, struct config_faults *faults)
     }
     for (size_t i = 0; i < config->command_count && !config->has_auth; i++) {
         if (config->commands[i].confirm == CONFIG_CONFIRM_STEP_UP) {
-            struct config_place place = {.line = config->commands[i].line, .column = 3};
+            struct config_place place = place_of(&config->commands[i]);
             config_fault_at(config, faults, &place, "auth: {tokens: […]}, or confirm: confirm",
                 "confirm: step_up needs auth: without tokens everybody is the submitter");
         }

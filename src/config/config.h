@@ -316,6 +316,7 @@ void config_put_gateway(struct jsonw *json, const struct config_gateway *gateway
 /* Write the name and the settings of one; where its secrets are, never the secrets. */
 void config_put_connector(struct jsonw *json, const struct config_connector *connector);
 void config_put_effect(struct jsonw *json, const struct config_effect *effect);
+/* Also a queue, without its password. */
 void config_put_source(struct jsonw *json, const struct config_source *source);
 void config_put_route(struct jsonw *json, const struct config_route *route);
 /* The name of a value of the choice at this path. */

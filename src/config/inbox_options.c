@@ -26,8 +26,9 @@ const struct config_option config_source_options[] = {
     ROW("from", TEXT, OF_QUEUE(from), .form = CONFIG_FORM_LINE,
         .example = "redis://127.0.0.1:6379/orders?group=once",
         .help = "The broker and the queue: redis://[USER:PASSWORD@]HOST[:PORT]/STREAM?group=once, "
-                "or rediss:// with TLS. The group is made where it is absent, and reads the stream "
-                "from its beginning. All processes of one group have to share one store.",
+                "amqp://…/QUEUE, nats://…/STREAM?durable=once or kafka://…/TOPIC?group=once; "
+                "docs/inbox.md has their options. All processes of one group have to share one "
+                "store.",
         .unsure = "As the broker has it."),
     ROW("format", CHOICE, OF_QUEUE(format), .fallback = "cloudevents",
         .choices = {"cloudevents", "raw"},

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/secret.h"
 #include "base/text.h"
 #include "canon/jsonw.h"
 #include "config/impl.h"
@@ -207,9 +208,23 @@ void config_put_effect(struct jsonw *json, const struct config_effect *effect)
 
 void config_put_source(struct jsonw *json, const struct config_source *source)
 {
-    jsonw_str(json, "source", source->name);
-    put_entry(json, config_source_options, 0, source);
-    jsonw_u64(json, "secrets", source->secret_count);
+    char from[SECRET_URL_BYTES_MAX];
+    bool is_queue = source->from != NULL;
+    jsonw_str(json, is_queue ? "queue" : "source", source->name);
+    if (is_queue) {
+        jsonw_str(json, "from", secret_url_put(from, source->from));
+    }
+    for (const struct config_option *o = config_source_options; o->path != NULL; o++) {
+        char name[NAME_BYTES_MAX];
+        member_name(name, o->path);
+        unsigned in = is_queue ? CONFIG_IN_QUEUE : CONFIG_IN_ENTRY;
+        if ((o->in & in) != 0 && strcmp(name, "from") != 0) {
+            put_value(json, name, o, source);
+        }
+    }
+    if (!is_queue) {
+        jsonw_u64(json, "secrets", source->secret_count);
+    }
 }
 
 void config_put_command(struct jsonw *json, const struct config_command *command, bool has_handler)

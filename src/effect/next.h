@@ -22,6 +22,10 @@
  *       the key is looked up. They say nothing about the first request.
  *   N6  attempts or deadline used up: unknown, never a dead letter, because it may have happened
  *
+ *   before a later attempt of one that is uncertain
+ *   N8  it may have waited since the attempt before it: if N1 does not allow it now, it is unknown
+ *       and nothing is sent
+ *
  *   when the provider is asked
  *   N7  executed: acknowledged. Not executed, and the attempt is `quiet` ms past: it did not
  *       happen, and is pending again, or a dead letter if nothing is left. Otherwise the provider

@@ -289,18 +289,40 @@ static enum status compose_publication(
     return compose_event(&from, call->arena, &call->payload, err);
 }
 
-static enum status compose(struct dispatch_call *call, struct err *err)
+/* Begins our own data of a call, if it was not begun yet. */
+static enum status begin_call(struct dispatch_call *call, struct err *err)
 {
-    struct outbox_plan *plan = plan_of(call->plan);
-    struct outbox_call *sending = arena_zalloc(call->arena, sizeof *sending);
+    struct outbox_call *sending = call->own;
+    if (sending != NULL) {
+        return OK;
+    }
+    sending = arena_zalloc(call->arena, sizeof *sending);
     if (sending == NULL) {
         return err_set(err, E_NOMEM, "out of memory for an effect");
     }
     call->own = sending;
     sending->type = type_of(call->plan, call->record);
     sending->sent_nanos = clock_nanos();
-    enum status status =
-        effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
+    return effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
+}
+
+/* N8: it may have waited for its turn, for a breaker or for a process since that was decided. */
+static enum status check_resend(
+    const struct dispatch_call *call, const struct outbox_call *sending, struct err *err)
+{
+    struct next_facts facts = facts_of(call, sending);
+    facts.attempt--; /* this one is counted already */
+    return call->asks || !sending->detail.is_uncertain || next_may_resend(&facts)
+               ? OK
+               : err_set(err, E_INVALID, "it may have happened, and may no longer be sent again");
+}
+
+static enum status compose(struct dispatch_call *call, struct err *err)
+{
+    struct outbox_plan *plan = plan_of(call->plan);
+    enum status status = begin_call(call, err);
+    struct outbox_call *sending = call->own;
+    status = status == OK ? check_resend(call, sending, err) : status;
     if (status != OK) {
         return status;
     }
@@ -399,12 +421,14 @@ static void put_retry(struct request *request, const struct outbox_call *sending
     request->policy.deadline_ms = sending->type->deadline_ms;
 }
 
-/* It can never be sent as it is: a person must look at it. Its attempt is used up. */
-static void put_impossible(struct dispatch_call *call, struct request *request)
+/* It cannot be sent as it is. Its attempt is used up, and a person must look at it: it is a dead
+ * letter, or unknown if an earlier attempt may have happened (N6, N8). */
+static void put_impossible(
+    const struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
     size_t len = strnlen(call->fault.text, LIMIT_REASON_BYTES_MAX);
-    request->kind = REQUEST_GIVE_UP;
-    request->policy.attempts_max = call->record->attempt;
+    request->kind = sending->detail.is_uncertain ? REQUEST_UNKNOWN : REQUEST_GIVE_UP;
+    request->policy.attempts_max = sending->detail.is_uncertain ? 0 : call->record->attempt;
     request->reason = slice_of(call->fault.text, len);
 }
 
@@ -444,7 +468,7 @@ static void put_last_retry(
 {
     struct next_facts facts = facts_of(call, sending);
     bool is_alone = op_id_absent(&sending->detail.compensates) && call->other == NULL;
-    if (request->kind != REQUEST_RETRY || is_alone) {
+    if (request->kind != REQUEST_RETRY || is_alone || sending->detail.is_uncertain) {
         return;
     }
     facts.delay_ms = request->delay_ms;
@@ -468,8 +492,9 @@ static void put_step(struct dispatch_call *call, struct outbox_call *sending,
         request->reason = slice_str(call->out->reason);
         break;
     case NEXT_RETRY: put_retry(request, sending, delay_ms); break;
-    case NEXT_RESEND:
-        put_retry(request, sending, delay_ms);
+    case NEXT_RESEND: /* without bounds, which would make it a dead letter: N8 looks again */
+        request->kind = REQUEST_RETRY;
+        request->delay_ms = delay_ms;
         sending->detail.is_uncertain = true;
         break;
     case NEXT_UNKNOWN:
@@ -675,10 +700,10 @@ static bool other_of(struct dispatch_call *call, struct op_id *ret_id)
 
 static enum status settle(struct dispatch_call *call, struct err *err)
 {
-    (void)err;
+    enum status status = begin_call(call, err); /* it may not have got as far as compose */
     struct outbox_call *sending = call->own;
     struct engine_call *first = dispatch_settle_new(call);
-    if (first == NULL) {
+    if (status == E_NOMEM || first == NULL) {
         return E_NOMEM;
     }
     struct request *request = &first->request;
@@ -687,9 +712,9 @@ static enum status settle(struct dispatch_call *call, struct err *err)
         return OK;
     }
     if (call->out == NULL) {
-        put_impossible(call, request);
-        enum status status = put_original(call, sending, RECORD_DEAD);
-        return status == OK ? put_command(call, RECORD_DEAD) : status;
+        put_impossible(call, sending, request);
+        status = put_original(call, sending, becomes(request));
+        return status == OK ? put_command(call, becomes(request)) : status;
     }
     if (call->asks) {
         put_answer(call, sending, request);

@@ -102,8 +102,12 @@ static enum event woken(const struct entry_facts *facts)
                : expired                 ? EVENT_CONFIRMATION_EXPIRED
                                          : EVENT_CONFIRMATION_DENIED;
     }
+    /* A command that waits for its effects and is not due waits for a person. */
+    bool is_blocked = found->kind == RECORD_COMMAND && status == RECORD_WAITING &&
+                      found->due_ms != 0 && facts->decision->next.due_ms == 0;
     return record_status_sealed(status)   ? settled(status)
            : status == RECORD_IN_PROGRESS ? EVENT_GRANTED
+           : is_blocked                   ? EVENT_UNKNOWN
                                           : EVENT_OBSERVED;
 }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -617,6 +618,24 @@ static bool on_counted(void *context, const struct entry *entry)
     return true;
 }
 
+/* The payload of an effect of once_effect is in a table of the source alone, in clear, until a
+ * process seals it. Only such an effect is waiting. In the copy it would wait for ever. */
+static enum status refuse_waiting(const struct copy *self, struct err *err)
+{
+    struct store_counts counts = {.records = 0};
+    enum status status =
+        self->from->ops->counts(self->from, STORE_KIND(RECORD_EFFECT), &counts, err);
+    uint64_t waiting = counts.by_status[RECORD_WAITING];
+    if (status == OK && waiting > 0) {
+        status = err_set(err, E_UNAVAILABLE,
+            "%" PRIu64 " effects of once_effect in '%s' wait for a process to encrypt them",
+            waiting, self->shown.data);
+        err_hint(
+            err, "run once serve with their types over it until there are none, or cancel them");
+    }
+    return status;
+}
+
 /* Reads what there is to copy. A target that is not empty is refused here too. */
 static enum status look(struct copy *self, struct err *err)
 {
@@ -651,6 +670,7 @@ static enum status run(struct copy *self, struct err *err)
     if (status == OK && self->state.unchained > 0 && !self->options->dry_run) {
         status = chain_decisions(self, err);
     }
+    status = status == OK ? refuse_waiting(self, err) : status;
     status = status == OK ? open_vault(self, err) : status;
     self->result.chains = self->state.chain_count;
     if (status == OK && self->options->dry_run) {

@@ -19,6 +19,8 @@
  *            C4  a copy that is killed at any moment continues where it stopped, but only from the
  *                same source in the same state.
  *            C5  memory is bounded: pieces of a few MiB, or one record with its bodies.
+ *            C6  nothing is left behind: a source with effects of once_effect that no process has
+ *                encrypted yet is refused.
  * Does not:  erase the source, or keep anybody from serving it afterwards.
  */
 #ifndef ONCE_LIB_COPY_H

@@ -33,6 +33,9 @@ inbox:
     open: {preset: none, handler: "http://127.0.0.1:9/o", on_unknown: redeliver, tenant: acme}
     ask: {preset: cloudevents, secrets: [{env: GH_SECRET}], handler: "http://127.0.0.1:9/e",
       on_unknown: reconcile, reconcile: {get: "/by/{key}"}}
+  queues:
+    jobs: {from: "redis://me:planted-secret@127.0.0.1:9/jobs?group=once", format: raw,
+      key: {header: id}, handler: "http://127.0.0.1:9/j", tenant: acme}
 """
 KEY = ("500 or no answer leaves an effect uncertain: it is sent again with the same key while the "
     "provider keeps it, then ")
@@ -100,7 +103,11 @@ def test_each_is_told_and_what_happens_on_500(once, config):
         ["source  ask -> http://127.0.0.1:9/e",
             "        POST /in/ask, cloudevents, async, tenant default, 20 attempts, timeout 1m",
             "        5xx from the handler: it is called again; no answer: its server is asked "
-            "(on_unknown: reconcile)"]] for line in group], done.text
+            "(on_unknown: reconcile)"],
+        ["queue   jobs -> http://127.0.0.1:9/j",
+            "        redis://me:***@127.0.0.1:9/jobs?group=once",
+            "        raw, tenant acme, 20 attempts, timeout 1m",
+            "        " + AGAIN]] for line in group], done.text
 
 
 def test_json_has_their_settings_and_facts_and_no_secret(once, config):
@@ -120,13 +127,16 @@ def test_json_has_their_settings_and_facts_and_no_secret(once, config):
     source = shown["sources"][1]
     assert (source["source"], source["preset"], source["secrets"], source["tenant"]) == \
         ("open", "none", 0, "acme")
-    assert shown["sources"][0]["secrets"] == 1
+    assert shown["sources"][0]["secrets"] == 1 and "prefetch" not in source
+    queue = shown["queues"][0]
+    assert (queue["queue"], queue["from"], queue["format"], queue["prefetch"]) == \
+        ("jobs", "redis://me:***@127.0.0.1:9/jobs?group=once", "raw", 256)
 
 
 def test_nothing_is_told_of_what_is_not_there(once):
     (once.directory / "once.yaml").write_text("listen: 127.0.0.1:0\n")
     assert len(once("check", "once.yaml").text.splitlines()) == 4
-    assert not {"connectors", "effects", "commands", "sources"} & \
+    assert not {"connectors", "effects", "commands", "sources", "queues"} & \
         set(json.loads(once("check", "--json", "once.yaml").out))
 
 
@@ -139,7 +149,7 @@ def test_the_start_lines_say_each_once(once, config):
         assert data, process.stderr.read()
         text += data.decode()
     lines = text.splitlines()
-    for line in ["5 connectors", "5 effects", "4 commands", "3 sources",
+    for line in ["5 connectors", "5 effects", "4 commands", "3 sources", "1 queue",
             INTERNAL + " (1 of 5 connectors)", WAITS + " (1 of 5 effects)",
             BLOCKED + " (2 of 4 commands)", NO_DEDUPE + " (1 of 4 commands)",
             "500 or no answer " + TWICE + "takeover) (1 of 4 commands)",

@@ -24,7 +24,7 @@
 #include "store/kit.h"
 
 enum {
-    KILLS = 320,
+    KILLS = 200,
     KILLS_LONG = 5000,
     KILLS_ON_ONE = 40,   /* on one directory, before the next one is begun */
     CREATION_KILLS = 25, /* of a process that makes a directory */

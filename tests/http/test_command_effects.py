@@ -32,6 +32,7 @@ class Provider:
     def __init__(self):
         self.calls, self.charges, self.mails = 0, [], []
         self.charge_status, self.gate = 200, threading.Event()
+        self.refuses = set()  # order ids that are refused at once
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -62,6 +63,8 @@ class Provider:
         if path == "/mails":
             self.mails.append(headers["Idempotency-Key"])
             return 200, {}
+        if body.get("order_id") in self.refuses:
+            return 402, {}
         self.gate.wait(30)
         self.charges.append(headers["Idempotency-Key"])
         return self.charge_status, {"id": f"ch_{len(self.charges)}"}
@@ -98,6 +101,10 @@ def pay(server, *returns, order_id="204"):
 
 def get(server, document):
     return server.request("GET", document["status_url"])[2]
+
+
+def recover(server, document, action):
+    return server.request("POST", document["status_url"] + "/recover", {"action": action})
 
 
 def test_a_command_is_executed_when_its_required_effects_are(make_server, provider):
@@ -152,8 +159,97 @@ def test_a_blocked_command_waits_for_a_person(make_server, provider):
     provider.gate.set()
     server = make_server(config=config(provider, "block"))
     document = pay(server, capture())[2]
-    until(lambda: server.request("GET", "/v1/effects?status=failed")[2]["effects"], "not failed")
-    assert get(server, document)["status"] == "awaiting_effects"
+    until(lambda: get(server, document)["status"] == "blocked", "it does not ask for a person")
+    effect, = server.request("GET", "/v1/effects?status=failed")[2]["effects"]
+    shown = get(server, document)
+    assert effect["effect_id"] in shown["reason"] and "payment.capture" in shown["reason"]
+    assert shown["lifecycle"][-1]["state"] == "blocked"
+    blocked = server.request("GET", "/v1/commands?status=blocked")[2]["commands"]
+    assert [one["command_id"] for one in blocked] == [document["command_id"]]
+    assert pay(server, capture())[2]["status"] == "blocked"
+    assert [one["type"] for one in entries(server, document["operation_id"])].count(
+        "execution.blocked") == 1
+    server.kill9()
+    server.restart()
+    assert get(server, document)["status"] == "blocked"
+    # What the provider refused for good cannot be sent again, and nothing happened to undo.
+    for action, code in (("retry", "wrong_status"), ("cancel", "wrong_status"),
+            ("compensate", "nothing_to_compensate")):
+        status, _, problem = recover(server, document, action)
+        assert status == 409 and problem["code"] == code, problem
+
+
+@pytest.mark.parametrize("end", ["failed", "executed"])
+def test_a_person_ends_a_command_that_its_effect_blocked(make_server, provider, end):
+    provider.charge_status = 402
+    provider.gate.set()
+    server = make_server(config=config(provider, "block"))
+    document = pay(server, capture())[2]
+    until(lambda: get(server, document)["status"] == "blocked", "it does not ask for a person")
+    url = document["status_url"] + "/resolve"
+    status, _, problem = server.request("POST", url, {"status": "not_executed", "reason": "no"})
+    assert status == 409 and problem["code"] == "wrong_status"  # its handler did run
+    for _ in range(2):
+        status, _, answer = server.request("POST", url, {"status": end, "reason": "by hand"})
+        assert status == 200 and answer["status"] == end, answer
+    status, _, replay = pay(server, capture())
+    assert status == 200 and replay["status"] == end and replay["outcome"] == {"summary": "Paid."}
+    assert replay["reason"] == "by hand" and provider.calls == 1
+    other = {"executed": "failed", "failed": "executed"}[end]
+    assert server.request("POST", url, {"status": other, "reason": "no"})[0] == 409
+    server.stop()
+    checked = server.cli("verify", "--redecide", "--store", server.store)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_command_that_waits_for_its_effects_is_not_resolved(make_server, provider):
+    server = make_server(config=config(provider, "block"))
+    document = pay(server, capture())[2]
+    status, _, problem = server.request("POST", document["status_url"] + "/resolve",
+        {"status": "executed", "reason": "impatient"})
+    assert status == 409 and problem["code"] == "wrong_status", problem
+    provider.gate.set()
+    until(lambda: get(server, document)["status"] == "executed", "it was never executed")
+
+
+def test_a_retry_of_its_effects_ends_a_blocked_command(make_server, provider):
+    """Two effects were given up. One is sent again by itself, then both by their command."""
+    provider.charge_status = 503
+    provider.gate.set()
+    server = make_server(config=config(provider, "block"))
+    document = pay(server, capture(0), capture(1))[2]
+
+    def dead():
+        return server.request("GET", "/v1/effects?status=dead_letter")[2]["effects"]
+
+    until(lambda: len(dead()) == 2 and get(server, document)["status"] == "blocked", "not blocked")
+    provider.charge_status = 200
+    one = dead()[0]["effect_id"]
+    assert server.request("POST", f"/v1/effects/{one}/retry", {})[0] == 200
+    until(lambda: len(dead()) == 1, "it was not sent")
+    until(lambda: get(server, document)["effects"]["required_outstanding"] == 1, "not counted")
+    until(lambda: get(server, document)["status"] == "blocked", "the other one is still missing")
+    provider.gate.clear()
+    status, _, answer = recover(server, document, "retry")
+    assert status == 200 and answer["status"] == "awaiting_effects", answer
+    provider.gate.set()
+    until(lambda: get(server, document)["status"] == "executed", "it was never executed")
+    assert provider.calls == 1 and pay(server, capture(0), capture(1))[0] == 200
+
+
+def test_another_acknowledgement_leaves_a_blocked_command_blocked(make_server, provider):
+    """The first required effect is refused while the second one is under way."""
+    server = make_server(config=config(provider, "block"))
+    provider.refuses = {"refused"}
+    document = pay(server, dict(capture(0), payload={"order_id": "refused"}), capture(1))[2]
+    until(lambda: get(server, document)["status"] == "blocked", "it does not ask for a person")
+    provider.gate.set()
+    until(lambda: get(server, document)["effects"]["required_outstanding"] == 1, "not counted")
+    assert get(server, document)["status"] == "blocked"
+    types = [one["type"] for one in entries(server, document["operation_id"])]
+    assert types.count("execution.blocked") == 1  # it was so all the time
+    status, _, answer = recover(server, document, "compensate")
+    assert status == 409 and answer["code"] == "no_compensation"  # now there is something to undo
 
 
 def test_an_effect_that_a_person_settles_ends_its_command(make_server, provider):
@@ -181,7 +277,7 @@ def test_many_that_are_stuck_do_not_hold_up_one_that_is_done(make_server, provid
     provider.charge_status = 200
     document = pay(server, capture(), order_id="good")[2]
     until(lambda: get(server, document)["status"] == "executed", "it is held up", 60)
-    assert get(server, stuck[0])["status"] == "awaiting_effects"
+    until(lambda: get(server, stuck[0])["status"] == "blocked", "it does not ask for a person")
 
 
 def test_an_effect_that_is_not_declared_blocks(make_server, provider):

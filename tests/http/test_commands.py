@@ -77,6 +77,13 @@ def test_the_handler_gets_the_envelope_and_who_calls(server, shop):
     assert int(headers["Once-Fence"]) > 0 and headers["Once-Attempt"] == "1"
 
 
+def test_a_handler_gets_the_id_whatever_the_arguments_are_called(server, shop):
+    given = [{}, {"args": {"command_id": "not this"}}, {"command_id": "m-1"}]
+    for number, more in enumerate(given):
+        _, _, done = submit(server, envelope("cancel", order_id=str(number), **more))
+        assert shop.seen[-1][2]["command_id"] == done["command_id"]
+
+
 def test_the_key_is_the_hash_of_what_is_meant(server):
     command = envelope("cancel", tenant_id="default")
     _, _, document = submit(server, command)
@@ -455,6 +462,39 @@ def test_a_step_up_needs_somebody_else(make_server, shop):
     assert status == 201 and done["confirmation"]["confirmed_by"] == "boss"
     _, _, own = submit(server, envelope("void", order_id="9"), boss)
     assert confirm(server, own["command_id"], own["confirmation"]["token"], headers=boss)[0] == 403
+
+
+def test_a_body_that_cannot_be_opened_is_not_sent_and_keeps_its_token(make_server, shop, tmp_path):
+    """The server is started with a key that is not the one the body was sealed with."""
+    keys = [tmp_path / "right.key", tmp_path / "wrong.key"]
+    for number, key in enumerate(keys):
+        key.write_text(f"{number}f" * 32 + "\n")
+        key.chmod(0o600)
+
+    def config(*files):
+        names = ", ".join(str(file) for file in files)
+        return f"secrets: {{key_file: [{names}]}}\n" + shop.config()
+
+    server = make_server(config=config(keys[0]))
+    _, _, asked = submit(server, refund())
+    _, _, other = submit(server, refund(order_id="205"))
+    token = asked["confirmation"]["token"]
+    server.stop()
+    (server.directory / "once.yaml").write_text(config(keys[1]))
+    server.restart()
+    for _ in range(3):
+        status, _, problem = confirm(server, asked["command_id"], token)
+        assert status == 503 and problem["code"] == "unavailable", problem
+        assert "secrets.key_file" in problem["detail"] and problem["effect"] == "no"
+    assert confirm(server, asked["command_id"], "wrong")[0] == 403  # the same as ever
+    assert confirm(server, other["command_id"], other["confirmation"]["token"], "deny")[0] == 200
+    assert get(server, asked["command_id"])["status"] == "awaiting_confirmation"
+    assert not shop.seen
+    server.stop()
+    (server.directory / "once.yaml").write_text(config(keys[1], keys[0]))
+    server.restart()
+    assert confirm(server, asked["command_id"], token)[0] == 201
+    assert [seen["args"]["amount"] for _, _, seen in shop.seen] == [5]
 
 
 # --- Status ---

@@ -181,6 +181,64 @@ def test_lists_are_newest_first_and_filtered(server, shop):
     assert once(server, "ls", "nonsense").returncode == 64
 
 
+def test_a_person_settles_a_blocked_command(server, shop, tmp_path):
+    def blocked(order_id):
+        submit(server, envelope("cancel", order_id=order_id, args={"do": "silent 1"}))
+        found = server.request("GET", "/v1/commands?status=blocked")[2]["commands"]
+        return found[0]["operation_id"]
+
+    first = blocked("1")
+    words = ("--reason", "asked the shop")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("not json")
+    refused = once(server, "resolve", first, "--status", "executed", "--outcome", wrong, *words)
+    assert refused.returncode == 65 and "must be JSON" in refused.stderr
+    right = tmp_path / "right"
+    right.write_text('{"summary": "It was done."}')
+    for _ in range(2):
+        done = once(server, "resolve", first, "--status", "executed", "--outcome", right, *words)
+        assert done.returncode == 0 and done.stdout == f"{first} is executed\n", done.stderr
+    replay = submit(server, envelope("cancel", order_id="1", args={"do": "silent 1"}))
+    assert replay["summary"] == "It was done."
+    late = once(server, "resolve", first, "--status", "failed", *words)
+    assert late.returncode == 65 and "(409)" in late.stderr
+    second = blocked("2")
+    assert once(server, "resolve", second[:-6], "--status", "failed", *words).returncode == 0
+    third = blocked("3")
+    done = once(server, "resolve", third, "--status", "not_executed", *words)
+    assert done.returncode == 0 and "is received" in done.stdout
+    until(lambda: server.request("GET", f"/v1/commands/{third}")[2]["status"] == "executed",
+        "it was not called again")
+    assert sorted(shop.calls.values()) == [1, 1, 2]
+    assert once(server, "resolve", third, "--status", "acknowledged", *words).returncode == 64
+
+
+def test_a_person_retries_and_cancels_what_was_given_up(server, shop):
+    first = submit(server, envelope("cancel", args={"do": "busy 4"}))["operation_id"]
+
+    def is_now(status):
+        until(lambda: server.request("GET", f"/v1/commands/{first}")[2]["status"] == status,
+            f"it is not {status}")
+
+    is_now("blocked")
+    done = once(server, "retry", first, "--reason", "they are back")
+    assert done.returncode == 0 and done.stdout == f"{first} is received\n", done.stderr
+    is_now("blocked")  # busy once more, and its attempts are used up
+    assert once(server, "retry", first).returncode == 0
+    is_now("executed")
+    for verb, why in (("retry", "executed"), ("cancel", "executed"), ("compensate", "nothing to")):
+        done = once(server, verb, first)
+        assert done.returncode == 65 and why in done.stderr and "(409)" in done.stderr
+    second = submit(server, envelope("cancel", order_id="2", args={"do": "busy 9"}))["operation_id"]
+    until(lambda: server.request("GET", f"/v1/commands/{second}")[2]["status"] == "blocked", "no")
+    for _ in range(2):
+        done = once(server, "cancel", second)
+        assert done.returncode == 0 and done.stdout == f"{second} is rejected\n"
+    shown = once(server, "show", second).stdout
+    assert "execution.rejected" in shown and "execution.blocked" in shown
+    assert once(server, "retry", "dlv_1").returncode == 64
+
+
 def test_the_registry_of_the_server_is_listed(server, shop):
     listed = once(server, "registry")
     assert listed.returncode == 0, listed.stderr
@@ -194,7 +252,7 @@ def test_the_conformance_kit_finds_nothing_to_fail(make_server):
     server = make_server(config=registry)
     done = server.cli("conformance", "--port", port, "--server", server.url)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "IDS-15.6  ok" in done.stdout and "14 of 14 tests passed" in done.stdout
+    assert "IDS-15.6  ok" in done.stdout and "15 of 15 tests passed" in done.stdout
     assert "FAIL" not in done.stdout
 
 

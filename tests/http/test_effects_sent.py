@@ -10,7 +10,8 @@ import time
 import pytest
 
 import stores
-from effects_help import (ACKNOWLEDGED, ASKED, DEAD, FAILED, KEYED, Effects, config_of, kill)
+from effects_help import (ACKNOWLEDGED, ASKED, DEAD, FAILED, KEYED, Effects, config_of, key_file,
+    kill)
 from once_server import until
 
 
@@ -75,6 +76,52 @@ def test_past_keeps_nothing_is_sent_again(make):
     effects.uncertain(effect_id)  # a call may take 6 s: a second one could arrive too late
     time.sleep(1)
     assert len(provider.requests) == 1
+
+
+def between_attempts(effects, provider):
+    """Until it is pending after an attempt that may have worked, and its process is gone."""
+    provider.script("k", "lost", *["503"] * 9)
+    provider.retry_after = "2"
+    one, began = effects.put("k"), time.monotonic()
+    until(lambda: effects.show(one)["attempt"] >= 2 and effects.show(one)["status"] == "pending",
+        "not sent again")
+    kill(effects.server)
+    return one, began
+
+
+def test_what_waited_until_past_keeps_is_not_sent_again(make_server, make_provider):
+    """It was allowed when it was decided. Its turn came later, when the key was forgotten (N8)."""
+    provider = make_provider(keeps=False)
+    config = config_of(provider, "idempotency: {header: Idempotency-Key, keeps: 6s}")
+    effects = Effects(make_server(config=config.replace("5s, total: 6s", "1s, total: 2s")))
+    one, began = between_attempts(effects, provider)
+    provider.scripts.clear()  # from now on everything works
+    time.sleep(max(0, began + 4.5 - time.monotonic()))
+    sent = len(provider.requests)
+    effects.server.start()
+    effects.uncertain(one, attempt=2)
+    time.sleep(1)
+    assert len(provider.requests) == sent
+    assert provider.effects == {"k": 1}
+
+
+def test_what_may_have_happened_and_cannot_be_sent_is_no_dead_letter(make, tmp_path):
+    effects, provider = make(KEYED)
+    one, _ = between_attempts(effects, provider)
+    server, other = effects.server, tmp_path / "other.key"
+    other.write_text("ffeeddccbbaa99887766554433221100" * 2 + "\n")
+    other.chmod(0o600)
+    path = server.directory / "once.yaml"
+    config = path.read_text()
+    path.write_text(config.replace(str(key_file()), str(other)))  # its payload cannot be read
+    server.start()
+    until(lambda: any(f'"request":"{what}"' in server.stderr() for what in ("unknown", "give_up")),
+        "not claimed")
+    server.stop()
+    path.write_text(config)
+    server.start()
+    effects.uncertain(one, attempt=3)
+    assert provider.effects == {"k": 1}
 
 
 @pytest.mark.parametrize("ending", ["402", "401"])

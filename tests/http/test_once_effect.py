@@ -353,6 +353,22 @@ def test_without_a_process_it_waits_and_no_table_has_it_in_clear_afterwards(stor
     assert SECRET + key not in dump(store)
 
 
+def test_a_copy_does_not_leave_payloads_behind(store, processes, shop, key, tmp_path):
+    """They are in a table of the source alone: in the copy the effect would wait for ever."""
+    def copy():
+        store.sql("UPDATE chains SET ended_at = now() WHERE ended_at IS NULL")  # it is not in use
+        return store.once("copy", store.url("owner"), f"journal:{tmp_path}/target")
+    processes.start().stop()
+    said = effect(shop, key)
+    done = copy()
+    assert done.returncode == 69 and "1 effects of once_effect" in done.stderr, done.stderr
+    server = processes.start()
+    acknowledged(server, said)
+    server.stop()
+    done = copy()
+    assert done.returncode == 0, done.stderr
+
+
 def dump(store):
     done = subprocess.run([servers.Postgres.program("pg_dump"), "--inserts", store.server.url],
         capture_output=True, text=True, timeout=120)

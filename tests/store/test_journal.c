@@ -794,6 +794,50 @@ static void nothing_expires_before_its_time_is_stable(void **state)
     assert_int_equal(kit_close(store), OK);
 }
 
+/* Versions before R10 kept the body of a settled effect, and its record says so. The body is erased
+ * like any other, and nobody looks for it: not the record's next change, not a conflict. */
+static void a_settled_body_of_an_earlier_version_is_not_missed(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    struct err err = {0};
+    struct slice body = SLICE_LIT("a payload that nobody needs any more");
+    struct slice found = SLICE_EMPTY;
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=64KiB&background=off&erase=1s", place->data);
+    struct store *store = open_url(url, NULL);
+    struct record record = kit_record(1, 1);
+    record.kind = RECORD_EFFECT;
+    assert_int_equal(record_key_seal_as(&record.key, RECORD_EFFECT, &err), OK);
+    record.operation_id = op_id_make(KIT_NOW, &record.key.hash, 1);
+    record = kit_sealed(&record, KIT_NOW + 86400000);
+    record.version = 1;
+    record.request = kit_body(body);
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &record,
+        .request_body = body,
+        .entry = kit_entry(store, &record.operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1};
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_int_equal(kit_close(store), OK);
+    store = open_url(url, NULL);
+    for (int i = 0; i < 16; i++) {
+        assert_int_equal(kit_maintain(store, KIT_NOW + 2000 + i, &err), OK);
+        assert_int_equal(store->ops->flush(store, &err), OK);
+    }
+    assert_int_equal(
+        kit_bytes(store, &record.key.hash, WANT_REQUEST, &place->arena, &found, &err), OK);
+    assert_int_equal(found.len, 0);
+    const struct record *loaded = NULL;
+    assert_int_equal(kit_read(store, &record.key.hash, &place->arena, &loaded, &err), OK);
+    struct record next = *loaded;
+    next.version++;
+    assert_int_equal(kit_put(store, &next, 1), OK); /* in a later segment: a body would move (J6) */
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+}
+
 static void a_failed_flush_stops_everything(void **state)
 {
     struct place *place = *state;
@@ -1066,6 +1110,7 @@ int main(void)
         ON(a_segment_is_not_squeezed_before_what_replaced_it_is_stable),
         ON(paced_entries_survive_squeezing_and_removal),
         ON(nothing_expires_before_its_time_is_stable),
+        ON(a_settled_body_of_an_earlier_version_is_not_missed),
         ON(a_failed_flush_stops_everything),
         ON(a_full_disk_refuses_and_goes_on_later),
         ON(every_call_may_fail),

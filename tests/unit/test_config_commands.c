@@ -4,6 +4,12 @@
 
 #define HANDLER "handler: \"http://127.0.0.1:9000/x\""
 
+/* A type of effect that can be undone, and one that cannot. */
+#define TYPES                                                                                      \
+    "connectors:\n  c: {url: \"http://127.0.0.1:9000\", idempotency: {header: K, keeps: 1h}}\n"    \
+    "effects:\n  pay: {connector: c, request: {path: /p}, compensate: {effect: mail}}\n"           \
+    "  mail: {connector: c, request: {path: /m}}\n"
+
 static void the_rules_of_classes_are_kept(void **state)
 {
     (void)state;
@@ -45,8 +51,29 @@ static void a_shield_is_one_that_is_applied(void **state)
     config_free(take(I3 "shield: [S1], " HANDLER "}\n"));
     config_free(take(I3 "shield: [S1], on_unknown: takeover, " HANDLER "}\n"));
     config_free(take(I3 "shield: [S3], " HANDLER "}\n"));
-    config_free(take(
-        I3 "shield: [S4], on_unknown: reconcile, reconcile: {get: \"/x/{key}\"}, " HANDLER "}\n"));
+#define S4 "shield: [S4], on_unknown: reconcile, reconcile: {get: \"/x/{key}\"}, "
+    refuse(I3 S4 HANDLER "}\n", 2, 3, "'a.b' declares S4 and has no effects",
+        "a type that declares compensate");
+    refuse(I3 S4 "effects: [mail], " HANDLER "}\n" TYPES, 2, 3,
+        "'a.b' declares S4, and its effect 'mail' declares no compensation", "compensate: {effect");
+    config_free(take(I3 S4 "effects: [pay], " HANDLER "}\n" TYPES));
+}
+
+static void effects_are_declared_and_can_be_undone(void **state)
+{
+    (void)state;
+#define UNDO "on_effect_failure: compensate, "
+    refuse("commands:\n    a.b: {effects: [fax], " HANDLER "}\n" TYPES, 2, 5,
+        "'a.b' names a type of effect that is not there: 'fax'", "declare it under effects:");
+    refuse("commands:\n  a.b: {" UNDO HANDLER "}\n", 2, 3,
+        "'a.b' has on_effect_failure: compensate and no effects", "effects: [payment.capture]");
+    refuse("commands:\n  a.b: {" UNDO "effects: [pay, mail], " HANDLER "}\n" TYPES, 2, 3,
+        "compensate, and its effect 'mail' declares no compensation", "compensate: {effect");
+    refuse("commands:\n  a.b: {on_effect_failure: ask, effects: [pay], " HANDLER "}\n" TYPES, 2, 28,
+        "on_effect_failure: 'ask' is not one of fail, block, compensate", NULL);
+    refuse("commands:\n  a.b: {class: I0, justification: x, effects: [pay], " HANDLER "}\n" TYPES,
+        2, 38, "'a.b' is I0, which runs every time, and cannot have effects", "class: I1");
+    config_free(take("commands:\n  a.b: {" UNDO "effects: [pay], " HANDLER "}\n" TYPES));
 }
 
 static void what_does_not_go_together_is_refused(void **state)
@@ -72,6 +99,24 @@ static void what_does_not_go_together_is_refused(void **state)
     refuse("commands:\n  a.b: {klass: I1, " HANDLER "}\n", 2, 9, "unknown key 'klass'",
         "did you mean 'class'?");
     refuse("commands: [a.b]\n", 1, 11, "commands must be a map", NULL);
+    refuse("commands:\n", 1, 1, "commands must be a map", "order.refund");
+    refuse("commands:\n  a.b: http\n", 2, 8, "must be a map", NULL);
+    refuse("commands:\n  .b: {" HANDLER "}\n", 2, 3, "'.b' is not entity.action", NULL);
+    refuse("commands:\n  a.: {" HANDLER "}\n", 2, 3, "'a.' is not entity.action", NULL);
+    refuse("commands:\n  \"a.b\\n\": {" HANDLER "}\n", 2, 3, "the command's name", NULL);
+    refuse("commands:\n  a.b: {on_unknown: reconcile, reconcile: {get: \"/x/{key}\", "
+           "executed: [200, 204], not_executed: [204]}, " HANDLER "}\n",
+        2, 32, "status 204 cannot mean both executed and not_executed", NULL);
+    refuse("commands:\n    a.b: {confirm: step_up, " HANDLER "}\n", 2, 5,
+        "confirm: step_up needs auth", "auth: {tokens");
+    refuse("commands:\n  a.b: {redact: [args], " HANDLER "}\n", 2, 18, "redact", NULL);
+    refuse("commands:\n  a.b: {ttl: 0s, " HANDLER "}\n", 2, 14, "ttl", NULL);
+    refuse("commands:\n  a.b: {timeout: 2h, " HANDLER "}\n", 2, 18, "timeout", NULL);
+    refuse(
+        "commands:\n  a.b: {retry: {attempts: 0}, " HANDLER "}\n", 2, 27, "retry.attempts", NULL);
+    refuse("commands:\n  a.b: {binding: group, " HANDLER "}\n", 2, 18,
+        "'group' is not one of actor, effective_actor", NULL);
+    refuse("commands:\n  a.b: {" HANDLER "}\n  a.b: {" HANDLER "}\n", 3, 3, "a.b", NULL);
 }
 
 static void arguments_are_declared_whole(void **state)
@@ -87,6 +132,18 @@ static void arguments_are_declared_whole(void **state)
     refuse(ARGS "{type: string, normalise: title}\n", 5, 36, "'title' is not one of trim", NULL);
     refuse(ARGS "{type: integer, min: one}\n", 5, 31, "min: 'one' is not a number", NULL);
     refuse(ARGS "string\n", 5, 10, "argument 'x' must be a map", NULL);
+    refuse(ARGS "{kind: string}\n", 5, 11, "unknown key 'kind'", NULL);
+    refuse(ARGS "{type: any, max: 3}\n", 5, 22, "min and max are for numbers and strings", NULL);
+    refuse("commands:\n  a.b: {args: [x], " HANDLER "}\n", 2, 15, "args must be a map", "amount");
+    struct buf many;
+    buf_init(&many, &mem_libc, 1 << 20);
+    buf_str(&many, "commands:\n  a.b:\n    " HANDLER "\n    args:\n");
+    for (int i = 0; i <= CONFIG_ARGS_MAX; i++) {
+        buf_printf(&many, "      x%d: {type: any}\n", i);
+    }
+    buf_char(&many, '\0');
+    refuse(many.data, 5, 7, "more than 64 arguments", NULL);
+    buf_release(&many);
     refuse("commands:\n  a.b:\n    " HANDLER "\n    args: {\"a b\": {type: string}}\n", 4, 12,
         "'a b' is not the name of an argument", NULL);
 }
@@ -154,6 +211,7 @@ int main(void)
         cmocka_unit_test(the_rules_of_classes_are_kept),
         cmocka_unit_test(windows_are_declared_and_long_enough),
         cmocka_unit_test(a_shield_is_one_that_is_applied),
+        cmocka_unit_test(effects_are_declared_and_can_be_undone),
         cmocka_unit_test(what_does_not_go_together_is_refused),
         cmocka_unit_test(arguments_are_declared_whole),
         cmocka_unit_test(the_example_of_the_shop_is_one),

@@ -76,6 +76,11 @@ bool erase_is_at(const struct journal *journal, uint64_t number)
     return journal->erase != NULL && journal->erase->number == number;
 }
 
+bool erase_takes(const struct record *record)
+{
+    return store_kind_in(ERASE_KINDS, record->kind) && record_status_sealed(record->status);
+}
+
 /* Marks ------------------------------------------------------------------------------------ */
 
 static void erase_plan(struct journal *journal, int64_t boot_ms)

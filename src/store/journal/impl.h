@@ -359,6 +359,8 @@ void erase_mark(struct journal *journal, const struct record *record);
 /* After recovery: whatever was marked before may still be there. */
 void erase_mark_all(struct journal *journal);
 bool erase_is_at(const struct journal *journal, uint64_t number);
+/* The record is settled work, whose request body is erased whatever the record says of it. */
+bool erase_takes(const struct record *record);
 enum status erase_step(struct journal *journal, struct err *err) MUST_CHECK;
 bool erase_work(struct journal *journal);
 void erase_abandon(struct journal *journal);

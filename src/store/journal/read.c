@@ -179,6 +179,8 @@ enum status record_read(struct journal *journal, const struct slot *slot, struct
     if (!slot_is(slot, &record->key.hash) || slot->version != (uint32_t)record->version) {
         return place_corrupt(slot->place, "the record here is not the one the index means", err);
     }
+    /* Versions before R10 kept the body of settled work. It may be erased by now. */
+    record->request.retained = record->request.retained && !erase_takes(record);
     uint32_t room = UINT32_MAX - record->duplicates;
     record->duplicates += slot->duplicates < room ? slot->duplicates : room;
     *ret_record = record;

@@ -670,7 +670,8 @@ enum status postgres_open(
     return OK;
 }
 
-/* A second connection, which reads beside the store's thread. */
+/* A second connection, which reads beside the store's thread. It is opened for the first read: most
+ * processes of `once run` never need it. */
 static enum status pg_open_reader(struct store *store, struct store **ret_reader, struct err *err)
 {
     struct pg_store *self = pg_of(store);
@@ -694,12 +695,10 @@ static enum status pg_open_reader(struct store *store, struct store **ret_reader
         return status;
     }
     reader->target.read_only = false; /* it must see the latest commits, so no standby */
-    status = pg_connect(reader, err);
-    status = status == OK ? read_common(reader, err) : status;
-    if (status != OK) {
-        store_free(reader);
-        return status;
-    }
+    reader->head = reader->settled = self->head;
+    reader->server_ms = self->server_ms;
+    reader->server_boot_ms = self->server_boot_ms;
+    pg_time_init(reader, &self->head.moment);
     reader->store.ops = &reader_ops;
     reader->parent = self;
     reader->identity = self->identity;
