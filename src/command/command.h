@@ -3,6 +3,8 @@
  * section 10). It has no listener of its own: its routes are served by the API.
  *
  *     submit.c    POST /v1/commands: from the envelope to the answer
+ *     inbound.c   commands that events submit
+ *     asking.c    the way of both: from the envelope to the call to the engine
  *     confirm.c   POST …/confirm and …/deny
  *     execute.c   the handler: what is sent, and what its answer means (a kind of dispatch.h)
  *     recover.c   POST …/recover and …/resolve: an operator's decisions
@@ -59,6 +61,18 @@ enum status commands_effect_ends(struct commands *commands, const struct record 
 /* An effect of a command is settled or given up: check now whether the command can end, not at its
  * next due. Any thread. */
 void commands_effect_settled(struct commands *commands, const struct record *effect);
+
+/* An event that is to become a command. */
+struct commands_event {
+    struct slice tenant;
+    struct slice envelope; /* JSON */
+    struct slice request_id;
+};
+/* Make the call that enqueues it; call is zeroed but for its arena and actor. E_INVALID: it can
+ * never be submitted; the text says why. E_UNAVAILABLE: not with the registry that is used now.
+ * E_LIMIT: not before *ret_after_ms. E_NOMEM. Any thread. */
+enum status commands_inbound(struct commands *commands, const struct commands_event *event,
+    struct engine_call *call, int64_t *ret_after_ms, struct err *err) MUST_CHECK;
 
 /* Stop expiring confirmations: the server is about to end. */
 void commands_cut(struct commands *commands);

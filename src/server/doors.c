@@ -363,6 +363,13 @@ static void command_effect_settled(void *context, const struct record *effect)
     commands_effect_settled(context, effect);
 }
 
+static enum status submit_event(void *context, const struct inbox_submitted *event,
+    struct engine_call *call, int64_t *ret_after_ms, struct err *err)
+{
+    struct commands_event made = {event->tenant, event->envelope, event->request_id};
+    return commands_inbound(context, &made, call, ret_after_ms, err);
+}
+
 /* Always open: without a registry it still shows the commands of earlier configurations. Only new
  * commands need a vault. */
 static enum status open_commands(struct server *server, void **ret_state, struct err *err)
@@ -377,6 +384,10 @@ static enum status open_commands(struct server *server, void **ret_state, struct
     if (outbox != NULL && commands != NULL) {
         outbox_parent(
             outbox, &(struct outbox_parent){command_effect_ends, command_effect_settled, commands});
+    }
+    struct inbox_door *inbox = state_of(server, "inbox");
+    if (inbox != NULL && commands != NULL) {
+        inbox_commands(inbox, &(struct inbox_commands){submit_event, commands});
     }
     *ret_state = commands;
     return status;
