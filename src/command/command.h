@@ -53,10 +53,10 @@ enum status commands_reload_prepare(struct commands *commands, struct config *co
 /* Use it for requests that begin from now on, or drop it. */
 void commands_reload_end(struct commands *commands, struct registry *registry, bool is_used);
 
-/* As struct outbox_parent's acknowledged: the end of a command that waits, or one effect less to
- * wait for. Any thread. */
-enum status commands_effect_acknowledged(struct commands *commands, const struct record *command,
-    const struct record *effect, struct engine_call *call, bool *ret_joins,
+/* As struct outbox_parent's ends: the end of a command that waits, or one effect less to wait for.
+ * If the effect has failed, the registry says whether the command fails with it. Any thread. */
+enum status commands_effect_ends(struct commands *commands, const struct record *command,
+    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
     struct err *err) MUST_CHECK;
 /* An effect of a command is settled or given up: check now whether the command can end, not at its
  * next due. Any thread. */
