@@ -113,7 +113,8 @@ def test_each_is_told_and_what_happens_on_500(once, config):
         ["queue   asks -> order.read",
             "        redis://127.0.0.1:9/asks?group=once",
             "        cloudevents, tenant default, 20 attempts, timeout 1m",
-            "        each event becomes one command, in the commit that settles its delivery"]] for line in group], done.text
+            "        each event becomes one command, in the commit that settles its delivery"]]
+        for line in group], done.text
 
 
 def test_json_has_their_settings_and_facts_and_no_secret(once, config):
