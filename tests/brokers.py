@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -123,6 +124,8 @@ class RabbitMq(Server):
 
     @property
     def url(self):
+        if self.tls_port:
+            return f"amqps://guest:guest@localhost:{self.tls_port}"
         return f"amqp://guest:guest@127.0.0.1:{self.port}"
 
     def start(self):
@@ -251,6 +254,8 @@ class Nats(Server):
 
     @property
     def url(self):
+        if self.tls:
+            return f"nats+tls://once:s3cret-word@localhost:{self.port}"
         return f"nats://127.0.0.1:{self.port}"
 
     def start(self):
@@ -275,15 +280,30 @@ class Nats(Server):
         except (OSError, ValueError, AssertionError):
             return False
 
+    def connect(self):
+        """A connection that was greeted; TLS begins after the greeting."""
+        peer = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        greeting = b""
+        while not greeting.endswith(b"\n"):  # byte by byte: what follows may be TLS
+            byte = peer.recv(1)
+            assert byte, "the server closed the connection"
+            greeting += byte
+        assert greeting.startswith(b"INFO "), "this is no NATS"
+        if self.tls:
+            context = ssl.create_default_context(cafile=self.path("ca.crt"))
+            context.load_cert_chain(self.path("client.crt"), self.path("client.key"))
+            peer = context.wrap_socket(peer, server_hostname="localhost")
+        return peer
+
     def request(self, subject, body, headers=None):
         """The answer to one request, by NATS' own protocol."""
         data = body if isinstance(body, bytes) else body.encode()
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as peer:
+        with self.connect() as peer:
             with peer.makefile("rb") as answers:
-                assert answers.readline().startswith(b"INFO "), "this is no NATS"
                 head = b"".join(b"%s: %s\r\n" % (name.encode(), value.encode())
                     for name, value in (headers or {}).items())
                 words = b'CONNECT {"verbose":false,"headers":true,"no_responders":true,"lang":"t",'
+                words += b'"user":"once","pass":"s3cret-word",' if self.tls else b""
                 words += b'"version":"1"}\r\nSUB _INBOX.t 1\r\n'
                 if head:
                     head = b"NATS/1.0\r\n" + head + b"\r\n"

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Check a journal without Once, from its bytes: Python's standard library alone.
 
-docs/formats/journal.md and docs/formats/evidence.md describe the formats and the rules. Checked are
-files, batches and frames, the chain and the checkpoints about it, bodies against their digests,
-records against their entries, and every decision about an operation is made again. Not checked:
-signatures (see verify_evidence.py), the rules of queued work (commands, effects, deliveries: only
-their records are compared with their entries), and sources: `sealed_version` is believed. Chains
-that were taken over from a different store are checked as chains; what rests on them is believed.
-Prints "ok", "ok, torn tail" or "damaged: …". Exit: 0 ok, 1 damaged, 2 usage or no journal.
+docs/formats has the formats and the rules. Checked are files, batches and frames, the chain and its
+checkpoints, bodies, records against their entries, and every decision about an operation is made
+again. Not checked: signatures (verify_evidence.py), the rules of queued work (its records are
+compared with their entries), and sources: `sealed_version` is believed. Chains taken over from a
+different store are checked as chains; what rests on them is believed. Prints "ok", "ok, torn tail"
+or "damaged: …". Exit: 0 ok, 1 damaged, 2 usage or no journal.
 """
 import base64, hashlib, json, pathlib, re, struct, sys
 
@@ -21,24 +20,29 @@ SEALED, OPEN, CRC_OF_ALL = STATUS[4:8], STATUS[1:3], 0x48674BC7  # of data with 
 TABLE = list(range(256))
 for _ in range(8):
     TABLE = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in TABLE]
-WIDE = [TABLE[(TABLE[i & 255] ^ i >> 8) & 255] ^ TABLE[i & 255] >> 8 for i in range(65536)]
 
 class Damage(Exception): pass
 def need(condition, what):
     if not condition:
         raise Damage(what)
 def crc32c(data, before=0):
-    value = before ^ 0xFFFFFFFF
-    for pair in struct.unpack(f"<{len(data) // 2}H", data[:len(data) // 2 * 2]):
-        value = WIDE[(value ^ pair) & 65535] ^ value >> 16
-    for byte in data[len(data) // 2 * 2:]:
-        value = TABLE[(value ^ byte) & 255] ^ value >> 8
+    value, table = before ^ 0xFFFFFFFF, TABLE
+    for byte in data:
+        value = table[(value ^ byte) & 255] ^ value >> 8
     return value ^ 0xFFFFFFFF
 def sha256(*parts): return hashlib.sha256(b"".join(parts)).digest()
 def uuid(raw): return re.sub("(.{8})(.{4})(.{4})(.{4})(.{12})", r"\1-\2-\3-\4-\5", raw.hex())
 def key_hash(key, kind=1):
     framed = b"".join(struct.pack(">H", len(part)) + part for part in key)
     return sha256(framed if kind == 1 else bytes([kind]) + framed)
+
+def read_frame(data, at, end, seed):
+    """(kind, payload, where the next one begins)"""
+    size, kind, crc = struct.unpack("<III", data[at:at + FRAME].ljust(FRAME, b"\0"))
+    payload, next_at = data[at + FRAME:at + FRAME + size], at + FRAME + size
+    need(next_at <= end and 1 <= kind <= 7 and crc == crc32c(
+        data[at:at + 8] + payload, seed ^ at & 0xFFFFFFFF), "a frame")
+    return kind, payload, next_at
 
 class Record:
     """Reads one field after the other; `fields` is what a decision is about."""
@@ -61,24 +65,21 @@ class Record:
             flags = self.raw(1)[0]
             there = (self.raw(32), self.number(), self.number()) if flags & 1 else (bytes(32), 0, 0)
             self.bodies[name] = *there, flags & 2 != 0
-        (digest, size, *_), more = self.bodies[OUTCOME], {"meta_digest": sha256(meta).hex()}
-        self.fields["outcome"] = {"digest": digest.hex(), "bytes": size, "code": code,
-                                  **(more if meta else {})}
+        digest, size, *_ = self.bodies[OUTCOME]
+        self.fields["outcome"] = {"digest": digest.hex(), "bytes": size, "code": code, **(
+            {"meta_digest": sha256(meta).hex()} if meta else {})}
         need(key_hash(self.fields["key"], self.kind) == own_hash, "a record's key hash")
         need(self.fields["sealed"] or not (size or meta or code or self.fields["effect_id"]),
              "an outcome without a seal")
         for _ in range(5):  # the source, the trace and the reason
             self.raw(self.number())
         door, flags = self.raw(2) if form == 2 else (0, 0)
-        self.detail = b""
         self.fields.update(
             door=DOORS[door], reconciles=flags & 16 != 0, holder=self.number() if flags & 1 else 0,
-            parent=uuid(self.raw(16)) if flags & 2 else "", due=self.number() if flags & 4 else 0,
-            detail=sha256(self.take_detail()).hex() if flags & 8 else "")
+            parent=uuid(self.raw(16)) if flags & 2 else "", due=self.number() if flags & 4 else 0)
+        self.detail = self.raw(self.number()) if flags & 8 else b""
+        self.fields["detail"] = sha256(self.detail).hex() if flags & 8 else ""
         need(self.at == len(data) and flags < 32, "a record's flags or its end")
-    def take_detail(self):
-        self.detail = self.raw(self.number())
-        return self.detail
     def raw(self, size):
         self.at += size
         need(self.at <= len(self.data), "a record is cut short")
@@ -174,17 +175,14 @@ def check_inherited(data, origin):
     rows = [data[i:i + 152] for i in range(344, end, 152)]
     heads = [(int.from_bytes(row[104:112], "little"), row[112:144]) for row in rows]
     while at < len(data):
-        size, kind, crc = struct.unpack("<III", data[at:at + FRAME].ljust(FRAME, b"\0"))
-        body = data[at + FRAME:at + FRAME + size]
-        need(len(body) == size >= 108 and kind == ENTRY and crc == crc32c(
-            data[at:at + 8] + body, crc32c(origin) ^ at & 0xFFFFFFFF), "a frame that was inherited")
+        kind, body, at = read_frame(data, at, len(data), crc32c(origin))
+        need(len(body) >= 108 and kind == ENTRY, "a frame that was inherited")
         chain, previous, form, tenant, seq, digest = struct.unpack("<I32sBxB5xQ8x32s", body[:92])
         if form == 1:
             need(previous == heads[chain][1] and seq == heads[chain][0] + 1 and digest == sha256(
                 previous, body[108 + tenant:]), "a chain that was inherited is broken")
             heads[chain] = seq, digest
         need((seq, digest) == heads[chain], "a checkpoint is not about the chain")
-        at += FRAME + size
     need(all(seq == int.from_bytes(row[64:72], "little") and (digest == row[72:104] or not seq)
              for row, (seq, digest) in zip(rows, heads)), "a chain that was inherited is cut")
 
@@ -245,11 +243,8 @@ class Journal:
             data[at + content:at + length]), "a batch's length")
         frames, place = [], at + HEADER
         while place < at + content:
-            size, kind, crc = struct.unpack("<III", data[place:place + FRAME].ljust(FRAME, b"\0"))
-            end = place + FRAME + size
-            need(end <= at + content and 1 <= kind <= 7 and crc == crc32c(
-                data[place:place + 8] + data[place + FRAME:end], self.seed ^ place), "a frame")
-            frames.append((kind, self.number << 32 | place, data[place + FRAME:end]))
+            kind, payload, end = read_frame(data, place, at + content, self.seed)
+            frames.append((kind, self.number << 32 | place, payload))
             place = end
         need(len(frames) == count, "the number of frames of a batch")
         need(number == self.at[0] and fence >= self.fence and time >= self.time, "a batch's number")
@@ -257,12 +252,11 @@ class Journal:
         return frames, at + length
     def frame(self, kind, place, payload):
         change = self.change
-        if kind == ERASED:  # a request body: its digest, and zeros in its place
-            need(REQUEST not in change and not any(payload[32:]), "a body that was not erased")
-            change[REQUEST] = payload[:32], len(payload) - 32, place, True
-        elif kind in (REQUEST, OUTCOME):
-            need(kind not in change and sha256(payload[32:]) == payload[:32], "a body's digest")
-            change[kind] = payload[:32], len(payload) - 32, place, True
+        if kind in (REQUEST, OUTCOME, ERASED):  # erased: of a request, and zeros in its place
+            digest, body, slot = payload[:32], payload[32:], REQUEST if kind == ERASED else kind
+            need(slot not in change and (not any(body) if kind == ERASED else
+                                         sha256(body) == digest), "a body's digest")
+            change[slot] = digest, len(body), place, True
         elif kind in (RECORD, MOVED):
             record = Record(payload)
             slot = "source" if record.kind == 2 else RECORD
@@ -297,21 +291,20 @@ class Journal:
             d["now_ms"] == time if d else not self.change), where + "not what its frame says")
         self.at, self.time = (self.at[0], seq, digest), time
         self.archived |= entry.get("archived") == dict(seq=self.start[0], hash=self.start[1].hex())
-        kind = next((kind for kind, prefix in PREFIX.items()
-                     if entry["operation_id"] == prefix + uuid(raw_id)), None)
-        need(kind, where + "an id of no kind")
-        if d:
-            self.decided(entry, d, where) if kind == 1 else self.queued(entry, d, where)
-        self.change = {}
-    def queued(self, entry, d, where):
-        """Work that Once performs itself: the record that was stored is the one of the entry."""
+        need(entry["operation_id"][:-36] in PREFIX.values(), where + "an id of no kind")
         need(RECORD in self.change or self.squeezed or not {REQUEST, OUTCOME} & set(self.change),
              where + "a body without a record that names it")
-        if RECORD not in self.change:
-            return
-        record, effect = self.change[RECORD], entry["operation_id"].startswith("eff_")
-        stored, key = record.fields, tuple(entry.get(name, "").encode() for name in (
+        key = tuple(entry.get(name, "").encode() for name in (
             "tenant_id", "scope", "principal", "idempotency_key"))
+        if d and entry["operation_id"].startswith("op_"):
+            self.decided(entry, d, key, where)
+        elif d and RECORD in self.change:
+            self.queued(entry, d, key, where)
+        self.change = {}
+    def queued(self, entry, d, key, where):
+        """Work that Once performs itself: the record that was stored is the one of the entry."""
+        record, effect = self.change[RECORD], entry["operation_id"].startswith("eff_")
+        stored = record.fields
         said = entry["operation_id"], entry["lifecycle_state"], d["attempt"], d["version"] + 1, key
         need(said == tuple(stored[name] for name in (
             "operation_id", "status", "attempt", "version", "key")), where + "a different record")
@@ -321,9 +314,7 @@ class Journal:
         names = {"effect_id": entry["operation_id"], **json.loads(record.detail or b"{}")}
         need((entry["effect_id"], entry.get("command_id"), entry.get("provider_ref", "")) == (
             names["effect_id"], names.get("command_id"), stored["effect_id"]), where + "its names")
-    def decided(self, entry, d, where):
-        key = tuple(entry.get(name, "").encode() for name in (
-            "tenant_id", "scope", "principal", "idempotency_key"))
+    def decided(self, entry, d, key, where):
         found = self.records.get(key) if d["request"] == "begin" else self.operations.get(
             entry["operation_id"])
         found = None if found and key[0] and found["key"][0] != key[0] else found
@@ -341,8 +332,6 @@ class Journal:
                 "version", found["version"]), where + "it was decided on a different version")
             need(self.squeezed or (stored is not None, self.change.get(TOUCH)) == (
                 change == "put", key_hash(key) if change == "touch" else None), where + "storing")
-            need(self.squeezed or stored or not {REQUEST, OUTCOME} & set(self.change),
-                 where + "a body without a record that names it")
             need(not stored or all(after[name] in (None, stored[name])
                                    for name in after), where + "a different record was stored")
             if decision == "first_seen":

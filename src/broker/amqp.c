@@ -82,8 +82,9 @@ struct amqp_source {
 
 /* ---- the URL ------------------------------------------------------------------------------- */
 
-static enum status read_url(struct amqp_source *self, const char *text, struct err *err)
+static enum status read_url(void *source, const char *text, struct err *err)
 {
+    struct amqp_source *self = source;
     const struct broker_option options[] = {
         {.name = "heartbeat", .ms = &self->heartbeat_ms, .ms_min = 1000, .ms_max = 600000},
         {.name = "exchange", .text = self->exchange},
@@ -97,9 +98,7 @@ static enum status read_url(struct amqp_source *self, const char *text, struct e
         status = err_set(err, E_INVALID, "the path of an amqp: URL names its queue");
         err_hint(err, "amqp://127.0.0.1/orders, or amqp://127.0.0.1/VHOST/orders");
     }
-    if (status == OK && (self->cert[0] == '\0') != (self->key[0] == '\0')) {
-        status = err_set(err, E_INVALID, "cert and key of an amqps: URL come together");
-    }
+    status = status == OK ? broker_pair(&self->url, self->cert, self->key, err) : status;
     if (status == OK) {
         memcpy(self->queue, self->url.path[parts - 1], sizeof self->queue);
         (void)snprintf(self->vhost, sizeof self->vhost, "%s", parts == 2 ? self->url.path[0] : "/");
@@ -110,32 +109,22 @@ static enum status read_url(struct amqp_source *self, const char *text, struct e
 
 static enum status check(const char *url, struct err *err)
 {
-    struct amqp_source *self = mem_zalloc(&mem_libc, 1, sizeof *self);
-    if (self == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    enum status status = read_url(self, url, err);
-    mem_wipe(self, sizeof *self);
-    mem_free(&mem_libc, self);
-    return status;
+    return broker_source_read(sizeof(struct amqp_source), read_url, url, NULL, err);
 }
 
 static enum status open_source(
     const struct broker_options *options, struct amqp_source **ret_source, struct err *err)
 {
-    struct amqp_source *self = mem_zalloc(&mem_libc, 1, sizeof *self);
-    if (self == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
+    void *made = NULL;
+    enum status status =
+        broker_source_read(sizeof(struct amqp_source), read_url, options->url, &made, err);
+    if (status != OK) {
+        return status;
     }
+    struct amqp_source *self = made;
     arena_init(&self->arena, &mem_libc, BROKER_ROUND_BYTES_MAX);
     self->publishes = options->publishes;
     (void)snprintf(self->consumer, sizeof self->consumer, "%s", options->consumer);
-    enum status status = read_url(self, options->url, err);
-    if (status != OK) {
-        mem_wipe(self, sizeof *self);
-        mem_free(&mem_libc, self);
-        return status;
-    }
     *ret_source = self;
     return OK;
 }
@@ -845,8 +834,7 @@ static void close_source(struct amqp_source *self)
     disconnect(self);
     drop_messages(self);
     arena_release(&self->arena);
-    mem_wipe(self, sizeof *self);
-    mem_free(&mem_libc, self);
+    broker_source_free(self, sizeof *self);
 }
 
 /* A tenth of the shortest heartbeat would do; a second is the shortest round. */
@@ -855,13 +843,4 @@ const struct broker_module once_broker = {.interface = BROKER_INTERFACE,
     .name = "amqp",
     .ids_last = false,
     .extend_every_ms_max = 500,
-    .check = check,
-    .open = open_source,
-    .connect = connect_source,
-    .take = take,
-    .acknowledge = acknowledge,
-    .park = park,
-    .extend = extend,
-    .lag = lag,
-    .publish = publish,
-    .close = close_source};
+    BROKER_FUNCTIONS};

@@ -23,7 +23,6 @@
 #include <librdkafka/rdkafka.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -79,8 +78,9 @@ static const char *topic_of(const struct kafka_source *self)
     return self->url.path[0];
 }
 
-static enum status read_url(struct kafka_source *self, const char *text, struct err *err)
+static enum status read_url(void *source, const char *text, struct err *err)
 {
+    struct kafka_source *self = source;
     const struct broker_option options[] = {{.name = "group", .text = self->group},
         {.name = "reset", .text = self->reset}, {.name = "mechanism", .text = self->mechanism},
         {.name = "cacert", .text = self->cacert}, {.name = "cert", .text = self->cert},
@@ -98,41 +98,30 @@ static enum status read_url(struct kafka_source *self, const char *text, struct 
         strcmp(self->reset, "latest") != 0 && strcmp(self->reset, "error") != 0) {
         status = err_set(err, E_INVALID, "reset is earliest, latest or error");
     }
-    if (status == OK && (self->cert[0] == '\0') != (self->key[0] == '\0')) {
-        status = err_set(err, E_INVALID, "cert and key of a kafkas: URL come together");
-    }
+    status = status == OK ? broker_pair(&self->url, self->cert, self->key, err) : status;
     return status;
 }
 
 static enum status check(const char *url, struct err *err)
 {
-    struct kafka_source *self = mem_zalloc(&mem_libc, 1, sizeof *self);
-    if (self == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    enum status status = read_url(self, url, err);
-    mem_wipe(self, sizeof *self);
-    mem_free(&mem_libc, self);
-    return status;
+    return broker_source_read(sizeof(struct kafka_source), read_url, url, NULL, err);
 }
 
 static enum status open_source(
     const struct broker_options *options, struct kafka_source **ret_source, struct err *err)
 {
-    struct kafka_source *self = mem_zalloc(&mem_libc, 1, sizeof *self);
-    if (self == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
+    void *made = NULL;
+    enum status status =
+        broker_source_read(sizeof(struct kafka_source), read_url, options->url, &made, err);
+    if (status != OK) {
+        return status;
     }
+    struct kafka_source *self = made;
     self->publishes = options->publishes;
     (void)snprintf(self->consumer, sizeof self->consumer, "%s", options->consumer);
-    enum status status = read_url(self, options->url, err);
-    self->arrived_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (status == OK && self->arrived_fd < 0) {
-        status = err_set(err, E_NOMEM, "cannot make an eventfd");
-    }
+    status = broker_arrivals(&self->arrived_fd, err);
     if (status != OK) {
-        mem_wipe(self, sizeof *self);
-        mem_free(&mem_libc, self);
+        broker_source_free(self, sizeof *self);
         return status;
     }
     arena_init(&self->arena, &mem_libc, BROKER_ROUND_BYTES_MAX);
@@ -765,8 +754,7 @@ static void close_source(struct kafka_source *self)
     drop_held(self);
     arena_release(&self->arena);
     (void)close(self->arrived_fd);
-    mem_wipe(self, sizeof *self);
-    mem_free(&mem_libc, self);
+    broker_source_free(self, sizeof *self);
 }
 
 /* Any time well below POLL_EVERY_MS. */
@@ -775,13 +763,4 @@ const struct broker_module once_broker = {.interface = BROKER_INTERFACE,
     .name = "kafka",
     .ids_last = true,
     .extend_every_ms_max = 1000,
-    .check = check,
-    .open = open_source,
-    .connect = connect_source,
-    .take = take,
-    .acknowledge = acknowledge,
-    .park = park,
-    .extend = extend,
-    .lag = lag,
-    .publish = publish,
-    .close = close_source};
+    BROKER_FUNCTIONS};

@@ -24,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -105,8 +104,9 @@ static bool is_name(const char *text)
     return text[0] != '\0' && strpbrk(text, ".*> \t\r\n/\\") == NULL;
 }
 
-static enum status read_url(struct nats_source *self, const char *text, struct err *err)
+static enum status read_url(void *source, const char *text, struct err *err)
 {
+    struct nats_source *self = source;
     const struct broker_option options[] = {{.name = "durable", .text = self->durable},
         {.name = "subject", .text = self->subject}, {.name = "cacert", .text = self->cacert},
         {.name = "cert", .text = self->cert}, {.name = "key", .text = self->key},
@@ -125,42 +125,31 @@ static enum status read_url(struct nats_source *self, const char *text, struct e
         status =
             err_set(err, E_INVALID, "'%s' cannot be the name of a durable consumer", self->durable);
     }
-    if (status == OK && (self->cert[0] == '\0') != (self->key[0] == '\0')) {
-        status = err_set(err, E_INVALID, "cert and key of a nats+tls: URL come together");
-    }
+    status = status == OK ? broker_pair(&self->url, self->cert, self->key, err) : status;
     return status;
 }
 
 static enum status check(const char *url, struct err *err)
 {
-    struct nats_source *self = mem_zalloc(&mem_libc, 1, sizeof *self);
-    if (self == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    enum status status = read_url(self, url, err);
-    mem_wipe(self, sizeof *self);
-    mem_free(&mem_libc, self);
-    return status;
+    return broker_source_read(sizeof(struct nats_source), read_url, url, NULL, err);
 }
 
 static enum status open_source(
     const struct broker_options *options, struct nats_source **ret_source, struct err *err)
 {
-    struct nats_source *self = mem_zalloc(&mem_libc, 1, sizeof *self);
-    if (self == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
+    void *made = NULL;
+    enum status status =
+        broker_source_read(sizeof(struct nats_source), read_url, options->url, &made, err);
+    if (status != OK) {
+        return status;
     }
+    struct nats_source *self = made;
     self->publishes = options->publishes;
     self->keeps_ms = options->keeps_ms;
     (void)snprintf(self->consumer, sizeof self->consumer, "%s", options->consumer);
-    enum status status = read_url(self, options->url, err);
-    self->arrived_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (status == OK && self->arrived_fd < 0) {
-        status = err_set(err, E_NOMEM, "cannot make an eventfd");
-    }
+    status = broker_arrivals(&self->arrived_fd, err);
     if (status != OK) {
-        mem_wipe(self, sizeof *self);
-        mem_free(&mem_libc, self);
+        broker_source_free(self, sizeof *self);
         return status;
     }
     arena_init(&self->arena, &mem_libc, BROKER_ROUND_BYTES_MAX);
@@ -878,8 +867,7 @@ static void close_source(struct nats_source *self)
     (void)close(self->arrived_fd);
     (void)pthread_cond_destroy(&self->quiet);
     (void)pthread_mutex_destroy(&self->lock);
-    mem_wipe(self, sizeof *self);
-    mem_free(&mem_libc, self);
+    broker_source_free(self, sizeof *self);
 }
 
 /* A third of the shortest ack wait. */
@@ -889,13 +877,4 @@ const struct broker_module once_broker = {.interface = BROKER_INTERFACE,
     .ids_last = true,
     .extend_every_ms_max = ACK_WAIT_MS_MIN / 3,
     .keeps_ms_usual = KEEPS_MS,
-    .check = check,
-    .open = open_source,
-    .connect = connect_source,
-    .take = take,
-    .acknowledge = acknowledge,
-    .park = park,
-    .extend = extend,
-    .lag = lag,
-    .publish = publish,
-    .close = close_source};
+    BROKER_FUNCTIONS};

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "base/clock.h"
 #include "base/percent.h"
@@ -242,4 +243,44 @@ bool broker_wait(int fd, int wake_fd, int64_t wait_ms)
 {
     struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = wake_fd, .events = POLLIN}};
     return poll(fds, 2, (int)wait_ms) > 0 && fds[0].revents != 0 && fds[1].revents == 0;
+}
+
+/* ---- a source ------------------------------------------------------------------------------ */
+
+enum status broker_pair(
+    const struct broker_url *url, const char *cert, const char *key, struct err *err)
+{
+    return (cert[0] == '\0') == (key[0] == '\0')
+               ? OK
+               : err_set(
+                     err, E_INVALID, "cert and key of a URL with %s: come together", url->scheme);
+}
+
+void broker_source_free(void *source, size_t bytes)
+{
+    mem_wipe(source, bytes);
+    mem_free(&mem_libc, source);
+}
+
+enum status broker_source_read(size_t bytes,
+    enum status (*read)(void *source, const char *url, struct err *err), const char *url,
+    void **ret_source, struct err *err)
+{
+    void *made = mem_zalloc(&mem_libc, 1, bytes);
+    if (made == NULL) {
+        return err_set(err, E_NOMEM, "out of memory for a queue");
+    }
+    enum status status = read(made, url, err);
+    if (status != OK || ret_source == NULL) {
+        broker_source_free(made, bytes);
+        return status;
+    }
+    *ret_source = made;
+    return OK;
+}
+
+enum status broker_arrivals(int *ret_fd, struct err *err)
+{
+    *ret_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return *ret_fd >= 0 ? OK : err_set(err, E_NOMEM, "cannot make an eventfd");
 }

@@ -1,6 +1,6 @@
 /*
- * parts: what the modules of brokers have in common: reading a URL, and putting a message together
- * from its fields.
+ * parts: what the modules of brokers have in common: reading a URL, memory for a source, and
+ * putting a message together from its fields.
  *
  *     SCHEME://[USER[:PASSWORD]@]HOST[:PORT],…/PATH/…[?OPTION=VALUE&…]
  *
@@ -47,6 +47,26 @@ bool broker_url_host(const struct broker_url *url, size_t number,
     char ret_host[BROKER_TEXT_BYTES_MAX], char ret_port[BROKER_PORT_TEXT_BYTES]);
 /* Percent-decoded, and ended by '\0'. False: it does not fit, or is empty. */
 bool broker_decode(struct slice text, char *ret_text, size_t size);
+
+/* The files of a certificate and its key are both there, or neither. E_INVALID. */
+enum status broker_pair(
+    const struct broker_url *url, const char *cert, const char *key, struct err *err) MUST_CHECK;
+
+/* Memory for what a module knows of one source, zeroed, and then read from its URL. ret_source
+ * NULL: only whether the URL is valid. Statuses of read; E_NOMEM. It is wiped when it is freed: it
+ * has a password. */
+enum status broker_source_read(size_t bytes,
+    enum status (*read)(void *source, const char *url, struct err *err), const char *url,
+    void **ret_source, struct err *err) MUST_CHECK;
+void broker_source_free(void *source, size_t bytes);
+/* A descriptor that a library's thread makes readable when something has arrived. E_NOMEM. */
+enum status broker_arrivals(int *ret_fd, struct err *err) MUST_CHECK;
+
+/* The functions of a module have the same names in each. */
+#define BROKER_FUNCTIONS                                                                           \
+    .check = check, .open = open_source, .connect = connect_source, .take = take,                  \
+    .acknowledge = acknowledge, .park = park, .extend = extend, .lag = lag, .publish = publish,    \
+    .close = close_source
 
 /* Add a field to a message whose `fields` has room for BROKER_FIELDS_MAX. The broker's prefix of
  * CloudEvents' attributes becomes "ce-"; the names are in the arena. False: out of memory. */

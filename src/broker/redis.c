@@ -128,8 +128,9 @@ static enum status connection_url(
     return size > 0 && size < URL_BYTES_MAX ? OK : err_set(err, E_INVALID, "the URL is too long");
 }
 
-static enum status read_url(struct broker_source *self, const char *url, struct err *err)
+static enum status read_url(void *source, const char *url, struct err *err)
 {
+    struct broker_source *self = source;
     char text[URL_BYTES_MAX] = "";
     (void)snprintf(self->group, sizeof self->group, "once");
     self->idle_ms = IDLE_MS;
@@ -144,14 +145,7 @@ static enum status read_url(struct broker_source *self, const char *url, struct 
 
 static enum status check(const char *url, struct err *err)
 {
-    struct broker_source *self = mem_zalloc(&mem_libc, 1, sizeof *self);
-    if (self == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
-    }
-    enum status status = read_url(self, url, err);
-    mem_wipe(self, sizeof *self);
-    mem_free(&mem_libc, self);
-    return status;
+    return broker_source_read(sizeof(struct broker_source), read_url, url, NULL, err);
 }
 
 /* ---- commands ------------------------------------------------------------------------------ */
@@ -247,14 +241,16 @@ static void close_source(struct broker_source *self);
 static enum status open_source(
     const struct broker_options *options, struct broker_source **ret_source, struct err *err)
 {
-    struct broker_source *self = mem_zalloc(&mem_libc, 1, sizeof *self);
-    if (self == NULL) {
-        return err_set(err, E_NOMEM, "out of memory for a queue");
+    void *made = NULL;
+    enum status status =
+        broker_source_read(sizeof(struct broker_source), read_url, options->url, &made, err);
+    if (status != OK) {
+        return status;
     }
-    enum status status = read_url(self, options->url, err);
+    struct broker_source *self = made;
     self->publishes = options->publishes;
     (void)snprintf(self->consumer, sizeof self->consumer, "%s", options->consumer);
-    status = status == OK ? redis_tls_init(&self->tls, &self->url, err) : status;
+    status = redis_tls_init(&self->tls, &self->url, err);
     redis_link_init(&self->reads, &self->url, &self->tls);
     redis_link_init(&self->asks, &self->url, &self->tls);
     if (status != OK) {
@@ -770,8 +766,7 @@ static void close_source(struct broker_source *self)
     drop_reply(self);
     redis_link_close(&self->asks);
     redis_tls_release(&self->tls);
-    mem_wipe(self, sizeof *self);
-    mem_free(&mem_libc, self);
+    broker_source_free(self, sizeof *self);
 }
 
 /* A third of the shortest `idle`. */
@@ -780,13 +775,4 @@ const struct broker_module once_broker = {.interface = BROKER_INTERFACE,
     .name = "redis",
     .ids_last = true,
     .extend_every_ms_max = IDLE_MS_MIN / 3,
-    .check = check,
-    .open = open_source,
-    .connect = connect_source,
-    .take = take,
-    .acknowledge = acknowledge,
-    .park = park,
-    .extend = extend,
-    .lag = lag,
-    .publish = publish,
-    .close = close_source};
+    BROKER_FUNCTIONS};

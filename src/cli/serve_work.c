@@ -73,7 +73,11 @@ static const char *command_class(const void *item)
 
 static const char *source_on_500(const void *item)
 {
-    switch (((const struct config_source *)item)->on_unknown) {
+    const struct config_source *source = item;
+    if (source->command != NULL) {
+        return "each event becomes one command, in the commit that settles its delivery";
+    }
+    switch (source->on_unknown) {
     case CONFIG_DELIVERY_REDELIVER:
         return "5xx or no answer from the handler: it is called again, and its effect may happen "
                "twice (on_unknown: redeliver)";
@@ -163,12 +167,17 @@ static void text_command(const void *item)
         text_put_duration(timeout, command->timeout_ms));
 }
 
+static const char *target_of(const struct config_source *source)
+{
+    return source->command == NULL ? source->handler : source->command;
+}
+
 static void text_source(const void *item)
 {
     const struct config_source *source = item;
     char total[32];
     out_text("%s -> %s\n%-8sPOST /in/%s, %s, %s, tenant %s, %llu attempts, timeout %s\n",
-        source->name, source->handler, "", source->name,
+        source->name, target_of(source), "", source->name,
         config_choice_of(config_source_options, "preset", source->preset),
         source->mode == CONFIG_MODE_SYNC ? "sync" : "async", source->tenant,
         (unsigned long long)source->attempts_max, text_put_duration(total, source->total_ms));
@@ -180,7 +189,7 @@ static void text_queue(const void *item)
     char from[SECRET_URL_BYTES_MAX];
     char total[32];
     out_text("%s -> %s\n%-8s%s\n%-8s%s, tenant %s, %llu attempts, timeout %s\n", queue->name,
-        queue->handler, "", secret_url_put(from, queue->from), "",
+        target_of(queue), "", secret_url_put(from, queue->from), "",
         config_choice_of(config_source_options, "format", queue->format), queue->tenant,
         (unsigned long long)queue->attempts_max, text_put_duration(total, queue->total_ms));
 }

@@ -3,6 +3,8 @@
  * section 10). It has no listener of its own: its routes are served by the API.
  *
  *     submit.c    POST /v1/commands: from the envelope to the answer
+ *     inbound.c   commands that events submit
+ *     asking.c    the way of both: from the envelope to the call to the engine
  *     confirm.c   POST …/confirm and …/deny
  *     execute.c   the handler: what is sent, and what its answer means (a kind of dispatch.h)
  *     recover.c   POST …/recover and …/resolve: an operator's decisions
@@ -51,14 +53,26 @@ enum status commands_reload_prepare(struct commands *commands, struct config *co
 /* Use it for requests that begin from now on, or drop it. */
 void commands_reload_end(struct commands *commands, struct registry *registry, bool is_used);
 
-/* As struct outbox_parent's acknowledged: the end of a command that waits, or one effect less to
- * wait for. Any thread. */
-enum status commands_effect_acknowledged(struct commands *commands, const struct record *command,
-    const struct record *effect, struct engine_call *call, bool *ret_joins,
+/* As struct outbox_parent's ends: the end of a command that waits, or one effect less to wait for.
+ * If the effect has failed, the registry says whether the command fails with it. Any thread. */
+enum status commands_effect_ends(struct commands *commands, const struct record *command,
+    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
     struct err *err) MUST_CHECK;
 /* An effect of a command is settled or given up: check now whether the command can end, not at its
  * next due. Any thread. */
 void commands_effect_settled(struct commands *commands, const struct record *effect);
+
+/* An event that is to become a command. */
+struct commands_event {
+    struct slice tenant;
+    struct slice envelope; /* JSON */
+    struct slice request_id;
+};
+/* Make the call that enqueues it; call is zeroed but for its arena and actor. E_INVALID: it can
+ * never be submitted; the text says why. E_UNAVAILABLE: not with the registry that is used now.
+ * E_LIMIT: not before *ret_after_ms. E_NOMEM. Any thread. */
+enum status commands_inbound(struct commands *commands, const struct commands_event *event,
+    struct engine_call *call, int64_t *ret_after_ms, struct err *err) MUST_CHECK;
 
 /* Stop expiring confirmations: the server is about to end. */
 void commands_cut(struct commands *commands);

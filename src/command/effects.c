@@ -534,8 +534,19 @@ static bool names(const struct json_value *pair, const struct record_key *effect
            slice_equal(json_text(&pair->items[1]), effect->key);
 }
 
-enum status commands_effect_acknowledged(struct commands *commands, const struct record *command,
-    const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err)
+/* A command that is compensated, or left to an operator, does not end here. */
+static bool fails_with_an_effect(struct commands *commands, const struct detail *detail)
+{
+    struct registry *registry = registry_take(commands);
+    const struct config_command *command = registry_find(registry, detail->command);
+    bool fails = command != NULL && command->on_effect_failure == CONFIG_EFFECT_FAILURE_FAIL;
+    registry_drop(registry);
+    return fails;
+}
+
+enum status commands_effect_ends(struct commands *commands, const struct record *command,
+    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    struct err *err)
 {
     struct mem mem = arena_mem(call->arena);
     struct detail detail;
@@ -559,9 +570,12 @@ enum status commands_effect_acknowledged(struct commands *commands, const struct
     if (left == list->count) {
         return OK; /* it does not wait for this one */
     }
+    if (has_failed && !fails_with_an_effect(commands, &detail)) {
+        return OK;
+    }
     *ret_joins = true;
-    if (left == 0) {
-        return command_effects_end(commands, command, &detail, false, call, err);
+    if (left == 0 || has_failed) {
+        return command_effects_end(commands, command, &detail, has_failed, call, err);
     }
     detail.required -= detail.required > 0;
     detail.waits_for = buf_view(&others);

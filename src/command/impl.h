@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "command/asking.h"
 #include "command/command.h"
 #include "command/detail.h"
 #include "command/document.h"
@@ -70,9 +71,10 @@ struct execution {
     struct door_call call; /* first, so that the door's pointer is the execution's */
     struct commands *commands;
     struct api_request *request;
-    struct registry *registry; /* held until it is answered */
-    struct envelope envelope;  /* of a submission */
-    struct slice body;         /* sent to the handler, decrypted */
+    struct registry *registry;    /* held until it is answered */
+    struct envelope envelope;     /* of a submission */
+    struct command_asking asking; /* likewise */
+    struct slice body;            /* sent to the handler, decrypted */
     /* The record that the answer is about. */
     struct record record;
     struct slice outcome;

@@ -16,13 +16,9 @@
  */
 #include "api/body.h"
 #include "api/call.h"
-#include "base/base64.h"
 #include "base/check.h"
-#include "base/limits.h"
 #include "base/macros.h"
-#include "base/rand.h"
 #include "command/impl.h"
-#include "engine/request_builder.h"
 #include "http/fields.h"
 
 /* ---- the life of an execution -------------------------------------------------------------- */
@@ -356,138 +352,7 @@ static void on_decided(struct execution *execution)
     }
 }
 
-/* ---- the request to the engine ------------------------------------------------------------- */
-
-/* 256 random bits, shown once. Only their hash is kept. */
-static enum status make_token(struct execution *execution, const struct record_key *key,
-    struct detail *detail, struct err *err)
-{
-    unsigned char random[COMMAND_TOKEN_BYTES];
-    enum status status = rand_bytes(random, sizeof random, err);
-    if (status != OK) {
-        return status;
-    }
-    *base64_put(execution->token, random, sizeof random, BASE64_URL) = '\0';
-    explicit_bzero(random, sizeof random);
-    detail->is_confirmed_by_step_up =
-        execution->envelope.command->confirm == CONFIG_CONFIRM_STEP_UP;
-    confirmation_credential(execution->request, &detail->submitter);
-    status = confirmation_hash(key, execution->envelope.actor_id, slice_str(execution->token),
-        execution->request->exchange->arena, &detail->token);
-    return status == OK ? OK : err_set(err, status, "out of memory");
-}
-
-static enum status make_detail(struct execution *execution, struct request *asked, struct err *err)
-{
-    const struct envelope *envelope = &execution->envelope;
-    struct detail detail = {.command = slice_str(envelope->command->name),
-        .command_id = envelope->command_id,
-        .actor_id = envelope->actor_id,
-        .effective_actor_id = envelope->effective_actor_id,
-        .target = envelope->target,
-        .args = envelope->args,
-        .is_key_given = envelope->is_key_given,
-        .is_read = execution->is_read};
-    struct buf out;
-    enum status status = OK;
-    if (envelope->command->confirm != CONFIG_CONFIRM_NONE) {
-        status = make_token(execution, &asked->key, &detail, err);
-    }
-    if (status != OK) {
-        return status;
-    }
-    buf_init(&out, &execution->request->mem, 2 * LIMIT_DETAIL_BYTES_MAX);
-    status = detail_put(&detail, &out);
-    asked->detail = buf_view(&out);
-    return status == OK ? OK : err_set(err, status, "the names in the envelope are too long");
-}
-
-struct vault_name command_body_name(const struct record_key *key)
-{
-    return (struct vault_name){.tenant = key->tenant,
-        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
-        .kind = RECORD_COMMAND};
-}
-
-/* A body that must be sent later is kept whole, and encrypted at rest (DESIGN section 4). */
-static enum status keep_body(
-    struct execution *execution, struct engine_call *engine, struct err *err)
-{
-    struct vault_name name = command_body_name(&engine->request.key);
-    struct buf sealed;
-    buf_init(&sealed, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
-    enum status status =
-        vault_seal(execution->commands->vault, &name, execution->body, &sealed, err);
-    if (status == OK) {
-        engine->request_body = buf_view(&sealed);
-        engine->request.request = (struct body_ref){.bytes = sealed.len, .retained = true};
-        digest_sha256(sealed.data, sealed.len, &engine->request.request.digest);
-    }
-    return status;
-}
-
-/* An I0 command runs every time: its record has a key of its own. */
-static enum status put_key(struct execution *execution, struct request *asked, struct err *err)
-{
-    const struct envelope *envelope = &execution->envelope;
-    asked->key = (struct record_key){
-        .tenant = execution->request->caller.tenant, .scope = COMMAND_SCOPE, .key = envelope->key};
-    if (execution->is_read) {
-        unsigned char random[16];
-        char *text = arena_alloc(execution->request->exchange->arena, 64);
-        enum status status = rand_bytes(random, sizeof random, err);
-        if (status != OK || text == NULL) {
-            return status != OK ? status : err_set(err, E_NOMEM, "out of memory");
-        }
-        memcpy(text, "read-", 5);
-        *base64_put(text + 5, random, sizeof random, BASE64_URL) = '\0';
-        asked->key.key = slice_str(text);
-    }
-    return record_key_seal_as(&asked->key, RECORD_COMMAND, err);
-}
-
-static enum status put_trace(struct execution *execution, struct request *asked, struct err *err)
-{
-    const struct http_exchange *exchange = execution->request->exchange;
-    /* In canonical order. */
-    struct trace_member members[] = {{SLICE_LIT("command_id"), execution->envelope.command_id},
-        {SLICE_LIT("request_id"), exchange->request_id},
-        {SLICE_LIT("traceparent"), fields_traceparent_of(exchange->head)}};
-    struct buf out;
-    buf_init(&out, &execution->request->mem, 2 * LIMIT_TRACE_BYTES_MAX);
-    enum status status = trace_write(execution->envelope.trace, members, COUNT(members), &out, err);
-    asked->trace = buf_view(&out);
-    return status;
-}
-
-static enum status make_request(struct execution *execution, struct err *err)
-{
-    const struct config_command *command = execution->envelope.command;
-    struct engine_call *engine = &execution->call.engine;
-    struct request *asked = &engine->request;
-    struct engine *at = door_engine(execution->commands->door);
-    bool asks = command->confirm != CONFIG_CONFIRM_NONE;
-    asked->kind = asks ? REQUEST_ENQUEUE : REQUEST_BEGIN;
-    asked->record_kind = RECORD_COMMAND;
-    asked->door = RECORD_DOOR_COMMANDS;
-    asked->policy = policy_default;
-    asked->policy.window_ms = execution->is_read ? COMMAND_READ_WINDOW_MS : command->ttl_ms;
-    asked->policy.on_unknown = (enum on_unknown)command->on_unknown;
-    asked->policy.retry_rejected = true; /* no effect began: a new submission starts over */
-    if (asks) {
-        asked->status = RECORD_WAITING;
-        asked->delay_ms = command->confirm_ttl_ms;
-    } else {
-        asked->policy.lease_ms = execution_lease_ms(command);
-        asked->holder = engine_incarnation(at);
-    }
-    builder_fingerprint(engine, at, &execution->envelope.digest, FINGERPRINT_CANONICAL);
-    enum status status = put_key(execution, asked, err);
-    status = status == OK ? make_detail(execution, asked, err) : status;
-    status = status == OK ? put_trace(execution, asked, err) : status;
-    status = status == OK ? keep_body(execution, engine, err) : status;
-    return status == OK ? builder_check(engine, err) : status;
-}
+/* ---- submitting ---------------------------------------------------------------------------- */
 
 static bool admit(struct execution *execution)
 {
@@ -508,22 +373,10 @@ static bool admit(struct execution *execution)
     return false;
 }
 
-/* The registry's own limit on each tenant's submissions; duplicates count too. */
 static bool is_within_rate(struct execution *execution)
 {
-    const struct config_command *command = execution->envelope.command;
-    struct flood *flood = door_flood(execution->commands->door);
-    struct flood_rate rate = {command->rate, command->rate < 1 ? 1 : command->rate};
-    struct record_key key = {.tenant = execution->request->caller.tenant,
-        .scope = SLICE_LIT("command rates"),
-        .key = slice_str(command->name)};
     int64_t after_ms = 0;
-    struct err err;
-    if (!(command->rate > 0) || record_key_seal(&key, &err) != OK) {
-        return true;
-    }
-    if (!flood_refuse(flood, &key, rate, clock_nanos(), &after_ms)) {
-        flood_count(flood, &key, rate, clock_nanos());
+    if (asking_is_within_rate(&execution->asking, &after_ms)) {
         return true;
     }
     execution_refuse(
@@ -548,7 +401,7 @@ static void refuse_envelope(struct execution *execution, const struct envelope_f
 static void ask(struct execution *execution)
 {
     struct err err = {.status = OK};
-    enum status status = make_request(execution, &err);
+    enum status status = asking_make(&execution->asking, &execution->call.engine, &err);
     if (status == E_INVALID) {
         refuse_envelope(execution,
             &(struct envelope_fault){.status = 400, .code = "invalid_member", .err = err});
@@ -570,20 +423,25 @@ void command_submit(struct api_request *request)
     if (execution == NULL) {
         return;
     }
-    const struct config *config = execution->registry->config;
-    struct envelope_rules rules = {.commands = config->commands,
-        .command_count = config->command_count,
+    struct http_exchange *exchange = request->exchange;
+    execution->asking = (struct command_asking){.commands = execution->commands,
+        .registry = execution->registry,
+        .envelope = &execution->envelope,
         .tenant = request->caller.tenant,
-        .is_tenant_verified = request->policy->needs_token};
-    enum status status =
-        envelope_read(&rules, body, request->exchange->arena, &execution->envelope, &fault);
+        .is_tenant_verified = request->policy->needs_token,
+        .request_id = exchange->request_id,
+        .traceparent = fields_traceparent_of(exchange->head),
+        .arena = exchange->arena,
+        .mem = &request->mem,
+        .token = execution->token};
+    confirmation_credential(request, &execution->asking.submitter);
+    enum status status = asking_read(&execution->asking, body, &fault);
     if (status == OK) {
-        execution->is_read = execution->envelope.command->class == CONFIG_CLASS_I0;
+        execution->is_read = execution->asking.is_read;
         execution->body = execution->envelope.canonical;
         status = execution->envelope.command->confirm == CONFIG_CONFIRM_NONE
                      ? OK
-                     : envelope_prompt(
-                           &execution->envelope, request->exchange->arena, &execution->prompt);
+                     : envelope_prompt(&execution->envelope, exchange->arena, &execution->prompt);
     }
     if (status == E_INVALID) {
         refuse_envelope(execution, &fault);

@@ -158,6 +158,7 @@ static void put_commands(struct buf *out)
                  "#      amount: {type: integer, required: true, min: 1}\n"
                  "#      currency: {type: string, required: true, normalise: upper}\n"
                  "#      card: {type: string}\n"
+                 "#  message.received: {class: I1, handler: \"http://127.0.0.1:9000/message\"}\n"
                  "\n");
     put_options(out, config_command_options, true);
 }
@@ -175,6 +176,15 @@ static void put_sources(struct buf *out)
                  "#      handler: http://127.0.0.1:9000/stripe\n"
                  "#      order: {source_id: /data/object/id, version: /created}\n"
                  "#      tenant: acme\n"
+                 "#    whatsapp:\n"
+                 "#      preset: meta\n"
+                 "#      secrets: [{file: /run/secrets/meta}]\n"
+                 "#      command: message.received\n"
+                 "#      envelope:\n"
+                 "#        actor_id: \"{event.entry.0.changes.0.value.messages.0.from}\"\n"
+                 "#        target: {phone: "
+                 "\"{event.entry.0.changes.0.value.metadata.phone_number_id}\"}\n"
+                 "#        args: {text: \"{event.entry.0.changes.0.value.messages.0.text.body}\"}\n"
                  "\n");
     put_rows(out, config_source_options, CONFIG_IN_ENTRY);
     put_rows(out, config_source_options, CONFIG_IN_ENTRY | CONFIG_IN_QUEUE);

@@ -212,6 +212,10 @@ enum status effect_read_headers(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
 enum status effect_read_json(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+/* Read a value as JSON whose strings are templates with these names (canon/template.h);
+ * *ret_tree is unchanged if it is not. E_NOMEM. */
+enum status template_read(struct config_reader *reader, const struct yaml_node *key,
+    const char *const *names, const struct json_value **ret_tree) MUST_CHECK;
 /* Check that they are consistent; link each type to its connector and its compensation. */
 void effects_check(struct config *config, struct config_faults *faults);
 /* Check that the commands are consistent with the rest of the file. */
@@ -231,10 +235,13 @@ enum status source_read_secrets(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
 enum status source_read_token(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+enum status source_read_envelope(
+    struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
 /* Read `mcp.tools`. E_NOMEM. */
 enum status mcp_read_tools(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
-/* Add a fault for each source that anybody could send to. */
+/* Add a fault for each source that anybody could send to, and for each command that is not there
+ * or that no event can submit. */
 void inbox_check(struct config *config, struct config_faults *faults);
 /* The gateway's table; its objects are the config's. */
 struct map_scope gateway_scope(struct config *config);

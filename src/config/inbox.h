@@ -1,8 +1,10 @@
 /*
  * inbox: the `inbox:` section (DESIGN section 12) as plain data.
  *
- * Promises:  every value is set: by the file, else by its default. A source whose preset signs has
- *            a secret; a source without signatures has one too if other machines can reach it.
+ * Promises:  every value is set: by the file, else by its default. Exactly one of handler and
+ *            command is set, and the command is in the registry of the same file. A source whose
+ *            preset signs has a secret; a source without signatures has one too if other machines
+ *            can reach it.
  * Ownership: in the config's memory, until config_free.
  */
 #ifndef ONCE_CONFIG_INBOX_H
@@ -14,6 +16,9 @@
 
 #include "base/slice.h"
 #include "config/gateway.h"
+#include "config/place.h"
+
+struct json_value;
 
 enum {
     CONFIG_SOURCES_MAX = 256,     /* keys of one map */
@@ -74,10 +79,13 @@ struct config_source {
     const char *order_source_id;              /* JSON Pointers; both or neither */
     const char *order_version;
     const char *tenant;
-    const char *handler; /* URL with a path */
-    const char *ca_file; /* of an https handler; NULL: the system's */
-    unsigned mode;       /* enum config_mode; after reading never AUTO */
-    int64_t window_ms;   /* 0: as the preset says */
+    const char *handler; /* URL with a path; NULL: events become commands */
+    const char *command; /* the command that each event submits; NULL: a handler is called */
+    struct config_place command_at;
+    const struct json_value *envelope; /* of that command: an object, a template; NULL: none */
+    const char *ca_file;               /* of an https handler; NULL: the system's */
+    unsigned mode;                     /* enum config_mode; after reading never AUTO */
+    int64_t window_ms;                 /* 0: as the preset says */
     uint64_t attempts_max;
     int64_t backoff_ms;
     int64_t backoff_ms_max;

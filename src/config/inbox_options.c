@@ -52,13 +52,28 @@ const struct config_option config_source_options[] = {
                 "verifies, so that a secret is rotated by listing both. Files and variables are "
                 "read at the start and by SIGHUP.",
         .unsure = "One file that only the server's user can read."),
-    ROW("handler", TEXT, AT(handler), .form = CONFIG_FORM_HANDLER, .is_required = true,
+    ROW("handler", TEXT, AT(handler), .form = CONFIG_FORM_HANDLER,
         .example = "http://127.0.0.1:9000/stripe",
         .help = "Where events go: a URL that takes POST with the event's own bytes, "
                 "Idempotency-Key, Once-Delivery-Id, Once-Fence, Once-Attempt and Once-Source. 2xx: "
                 "done. 4xx: failed, for good. 429, 5xx and Once-Effect: no: it is called again. No "
                 "answer, or Once-Effect: unknown: nobody knows.",
         .unsure = "A handler on the same machine or network."),
+    ROW("command", TEXT, AT(command), .places = offsetof(struct config_source, command_at),
+        .example = "order.paid",
+        .help = "Instead of handler: each event submits this command of the registry, in the "
+                "commit that seals its delivery. It has the delivery's key, unless the envelope "
+                "has one, and the event's id is in its trace. A command with a confirmation "
+                "cannot be submitted so: nobody would get the token.",
+        .unsure = "handler."),
+    ROW("envelope", OWN, AT(envelope), .read = source_read_envelope,
+        .example = "{actor_id: \"{data.from}\", target: {order: \"{data.order}\"}}",
+        .help = "Of command: what it is submitted with: actor_id, effective_actor_id, target, "
+                "args, idempotency_key, extensions and x_*. Strings are templates: {event.…} is "
+                "the event's JSON, {data.…} the data of a CloudEvent (else the event), "
+                "{event_id}, {delivery_id}, {key}, {source} and {tenant}. An event without a "
+                "value that is named becomes a dead letter.",
+        .unsure = "Set it if and only if command is set."),
     ROW("tenant", TEXT, AT(tenant), .form = CONFIG_FORM_TENANT, .fallback = "default",
         .help = "Whose events these are.", .unsure = "The tenant that the handler works for."),
     ROW("mode", CHOICE, OF_SOURCE(mode), .fallback = "auto", .choices = {"auto", "async", "sync"},

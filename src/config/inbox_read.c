@@ -1,6 +1,8 @@
 /* Reads the section `inbox`: its sources and queues, and checks that each is consistent. */
 #include <string.h>
 
+#include "base/macros.h"
+#include "canon/json.h"
 #include "config/impl.h"
 
 /* ---- secrets ----------------------------------------------------------------------------- */
@@ -64,6 +66,85 @@ enum status source_read_token(
     return OK;
 }
 
+/* ---- commands ---------------------------------------------------------------------------- */
+
+static bool is_member(struct slice name)
+{
+    static const char *const members[] = {
+        "actor_id", "effective_actor_id", "target", "args", "idempotency_key", "extensions"};
+    bool is_it = name.len > 2 && memcmp(name.data, "x_", 2) == 0;
+    for (size_t i = 0; i < COUNT(members); i++) {
+        is_it = is_it || slice_is(name, members[i]);
+    }
+    return is_it;
+}
+
+enum status source_read_envelope(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
+{
+    static const char *const names[] = {
+        "event", "data", "event_id", "delivery_id", "key", "source", "tenant", NULL};
+    const struct yaml_node *map = key->value;
+    static const char *const needed[] = {"actor_id", "target"};
+    if (map->kind != YAML_MAP) {
+        if (map->kind != YAML_BAD) {
+            reader_fault(reader, yaml_is_null(map) ? key : map,
+                "such as {actor_id: \"{data.from}\", target: {order: \"{data.order}\"}}",
+                "envelope must be a map");
+        }
+        return OK;
+    }
+    for (const struct yaml_node *one = map->first; one != NULL; one = one->next) {
+        if (!is_member(one->text)) {
+            reader_fault(reader, one,
+                "actor_id, effective_actor_id, target, args, idempotency_key, extensions and x_*",
+                "envelope: '%.*s' is not a member that a source can set", SLICE_ARGS(one->text));
+        }
+    }
+    for (size_t i = 0; i < COUNT(needed); i++) {
+        if (yaml_place_of(map, needed[i]) == map) {
+            reader_fault(reader, map,
+                "actor_id: \"{data.from}\", target: {order: \"{data.order}\"}",
+                "envelope has no %s", needed[i]);
+        }
+    }
+    return template_read(reader, key, names, member);
+}
+
+/* An event goes to a handler, or becomes a command. */
+static void check_command(struct config_reader *reader, const struct yaml_node *map,
+    const char *what, struct config_source *source)
+{
+    static const char *const of_handlers[] = {"mode", "on_unknown", "reconcile", "ca_file"};
+    bool has_command = yaml_place_of(map, "command") != map;
+    bool has_envelope = yaml_place_of(map, "envelope") != map;
+    if (!has_command && yaml_place_of(map, "handler") == map) {
+        reader_fault(reader, map, "handler: http://127.0.0.1:9000/events",
+            "%s '%s' has no handler and no command", what, source->name);
+    }
+    if (has_command != has_envelope) {
+        reader_fault(reader, yaml_place_of(map, has_command ? "command" : "envelope"),
+            "command: order.paid, and envelope: {actor_id: …, target: …}",
+            "%s '%s': command and envelope go together", what, source->name);
+    }
+    if (!has_command) {
+        return;
+    }
+    if (yaml_place_of(map, "handler") != map) {
+        reader_fault(reader, yaml_place_of(map, "handler"), NULL,
+            "%s '%s' has a command: its handler is the registry's", what, source->name);
+    }
+    for (size_t i = 0; i < COUNT(of_handlers); i++) {
+        if (yaml_place_of(map, of_handlers[i]) != map) {
+            reader_fault(reader, yaml_place_of(map, of_handlers[i]), "leave it out",
+                "%s '%s': %s is about a handler, and the command has its own", what, source->name,
+                of_handlers[i]);
+        }
+    }
+    /* Nothing outside happens before the commit that has the command too. */
+    source->on_unknown = CONFIG_DELIVERY_REDELIVER;
+}
+
 /* ---- one source -------------------------------------------------------------------------- */
 
 static bool is_signed(const struct config_source *source)
@@ -92,6 +173,13 @@ static void check_secrets(
 static void check_together(
     struct config_reader *reader, const struct yaml_node *map, const struct config_source *source)
 {
+    if (source->preset == CONFIG_PRESET_EFFECT && source->command != NULL) {
+        reader_fault(reader, yaml_place_of(map, "command"),
+            "handler: http://127.0.0.1:9000/effects",
+            "source '%s': the sender of an effect waits for its acknowledgement, which a command "
+            "has not yet",
+            source->name);
+    }
     if ((source->order_source_id == NULL) != (source->order_version == NULL)) {
         reader_fault(reader, yaml_place_of(map, "order"),
             "order: {source_id: /data/object/id, version: /created}",
@@ -152,6 +240,7 @@ static enum status read_source(
         map_require(reader, config_source_options, "source", key->value);
         check_secrets(reader, key->value, source);
         check_together(reader, key->value, source);
+        check_command(reader, key->value, "source", source);
     }
     if (source->mode == CONFIG_MODE_AUTO) {
         source->mode =
@@ -170,10 +259,6 @@ static void check_queue(
         reader_fault(reader, map, "from: redis://127.0.0.1:6379/orders?group=once",
             "queue '%s' has no from", queue->name);
     }
-    if (queue->handler == NULL && yaml_place_of(map, "handler") == map) {
-        reader_fault(reader, map, "handler: http://127.0.0.1:9000/orders",
-            "queue '%s' has no handler", queue->name);
-    }
     if (queue->format == CONFIG_FORMAT_RAW && !has_key && yaml_place_of(map, "key") == map) {
         reader_fault(reader, yaml_place_of(map, "format"), "key: {header: order-id}",
             "queue '%s': nothing names a raw message without a key", queue->name);
@@ -191,6 +276,7 @@ static enum status read_queue(
     if (status == OK && key->value->kind == YAML_MAP) {
         check_queue(reader, key->value, queue);
         check_together(reader, key->value, queue);
+        check_command(reader, key->value, "queue", queue);
     }
     queue->mode = CONFIG_MODE_ASYNC;
     queue->preset =
@@ -274,12 +360,43 @@ const struct config_source *config_source_find(const struct config_inbox *inbox,
     return NULL;
 }
 
+/* A command that an event submits must be there, and must not ask for a confirmation. */
+static void check_registry(
+    struct config *config, struct config_faults *faults, const struct config_source *source)
+{
+    struct slice name = slice_str(source->command);
+    const char *dot = name.len == 0 ? NULL : memchr(name.data, '.', name.len);
+    size_t len = dot == NULL ? name.len : (size_t)(dot - name.data);
+    const struct config_command *command =
+        dot == NULL ? NULL
+                    : config_command_find(config->commands, config->command_count,
+                          slice_of(name.data, len), slice_of(dot + 1, name.len - len - 1));
+    struct config_fault fault = {.line = source->command_at.line,
+        .column = source->command_at.column,
+        .hint = command == NULL ? "declare it under commands:" : "confirm: none"};
+    if (source->command == NULL) {
+        return;
+    }
+    if (command == NULL) {
+        config_fault_add(config, faults, &fault, "'%s' submits a command that is not there: '%s'",
+            source->name, source->command);
+    } else if (command->confirm != CONFIG_CONFIRM_NONE) {
+        config_fault_add(config, faults, &fault,
+            "'%s' submits '%s', which asks for a confirmation: nobody would get its token",
+            source->name, source->command);
+    }
+}
+
 /* A source that anybody may send to must not be reachable from other machines. Deliveries are named
  * by their source or queue, so no two may share a name. */
 void inbox_check(struct config *config, struct config_faults *faults)
 {
+    for (size_t i = 0; i < config->inbox.source_count; i++) {
+        check_registry(config, faults, &config->inbox.sources[i]);
+    }
     for (size_t i = 0; i < config->inbox.queue_count; i++) {
         const struct config_source *queue = &config->inbox.queues[i];
+        check_registry(config, faults, queue);
         if (config_source_find(&config->inbox, slice_str(queue->name)) != NULL) {
             struct config_fault fault = {.line = queue->line, .column = 1};
             config_fault_add(config, faults, &fault,

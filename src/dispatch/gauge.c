@@ -120,6 +120,14 @@ void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms)
     (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
+void gauge_ended(struct dispatch_gauge *gauge, int64_t took_ms)
+{
+    (void)pthread_mutex_lock(&gauge->dispatch->lock);
+    gauge->calls[metrics_delay(took_ms)]++;
+    gauge->call_ms_sum += (uint64_t)took_ms;
+    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
+}
+
 static int64_t older(int64_t a_ms, int64_t b_ms)
 {
     return a_ms == 0 || (b_ms != 0 && b_ms < a_ms) ? b_ms : a_ms;
@@ -154,8 +162,10 @@ static void figures_add(struct metrics_target *sum, const struct dispatch_gauge 
     sum->questions += gauge->questions;
     sum->oldest_due_ms = older(sum->oldest_due_ms, gauge->waiting > 0 ? gauge->oldest_due_ms : 0);
     sum->delay_ms_sum += gauge->delay_ms_sum;
+    sum->call_ms_sum += gauge->call_ms_sum;
     for (size_t i = 0; i < METRICS_DELAYS; i++) {
         sum->delays[i] += gauge->delays[i];
+        sum->calls[i] += gauge->calls[i];
     }
     for (size_t i = 0; i < METRICS_VERDICTS; i++) {
         sum->attempts[i] += gauge->attempts[i];

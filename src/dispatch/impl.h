@@ -147,6 +147,7 @@ struct dispatching {
     bool is_question; /* it is counted as a question */
     uint64_t ticket;  /* of the breaker */
     uint64_t started_nanos;
+    uint64_t called_nanos;     /* when the call began */
     unsigned settles;          /* tries to settle so far */
     unsigned races;            /* of them: lost for call.other */
     struct net_deadline pause; /* until the next try */
@@ -181,6 +182,8 @@ struct dispatch_gauge {
                                                      none */
     uint64_t delays[METRICS_DELAYS];              /* calls begun, by metrics_delay */
     uint64_t delay_ms_sum;                        /* their sum */
+    uint64_t calls[METRICS_DELAYS];               /* calls ended, by how long they took */
+    uint64_t call_ms_sum;                         /* their sum */
     struct gauge_tenant *tenants[TENANT_BUCKETS]; /* under the lock */
     /* Loop 0 only. */
     struct turns turns;
@@ -255,6 +258,8 @@ enum gauge_end { GAUGE_WELL, GAUGE_FAILED, GAUGE_NOTHING };
 /* Count a call's verdict: for the metrics only. */
 void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_verdict verdict);
 void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms);
+/* A call has ended, so long after it began. */
+void gauge_ended(struct dispatch_gauge *gauge, int64_t took_ms);
 /* A call begins this long after its due time. */
 void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms);
 /* Find the oldest waiting call of each gauge. Loop 0. */

@@ -460,6 +460,9 @@ static void on_called(struct outcall *out)
 {
     struct dispatching *run = out->context;
     gauge_judged(run->job->gauge, run->call.asks, out->verdict);
+    if (!run->call.asks) {
+        gauge_ended(run->job->gauge, (int64_t)((clock_nanos() - run->called_nanos) / 1000000));
+    }
     leave_gauge(run, end_of(out));
     run->call.out = out;
     settle(run);
@@ -570,6 +573,7 @@ static void begin(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
     const struct dispatch_target *target = run->call.target;
+    run->called_nanos = clock_nanos();
     if (target->sender != NULL) {
         begin_sending(run);
         return;

@@ -733,7 +733,25 @@ unsigned metrics_delay(int64_t delay_ms)
     return bucket;
 }
 
-/* How long calls wait for their turn: those waiting now, and those begun. */
+static void put_times(const struct metrics_target *targets, size_t count, struct buf *out,
+    const char *name, const char *help, bool is_calls)
+{
+    put_family(out, name, "histogram", help);
+    for (size_t i = 0; i < count; i++) {
+        const struct metrics_target *target = &targets[i];
+        put_histogram(out,
+            &(struct shown){.name = name,
+                .kind = target->kind == NULL ? "_other" : target->kind,
+                .label = "target",
+                .value = slice_str(target->name == NULL ? "_other" : target->name),
+                .bounds = delay_seconds,
+                .buckets = is_calls ? target->calls : target->delays,
+                .count = METRICS_DELAYS,
+                .sum = (double)(is_calls ? target->call_ms_sum : target->delay_ms_sum) / 1000});
+    }
+}
+
+/* How long calls wait for their turn, those waiting now and those begun; how long they take. */
 static void put_delays(const struct engine_stats *engine, const struct metrics_target *targets,
     size_t count, struct buf *out)
 {
@@ -746,19 +764,10 @@ static void put_delays(const struct engine_stats *engine, const struct metrics_t
         put_label(out, "target", slice_str(targets[i].name == NULL ? "_other" : targets[i].name));
         buf_printf(out, "} %.15g\n", seconds_since(engine, targets[i].oldest_due_ms));
     }
-    put_family(out, "once_dispatch_delay_seconds", "histogram",
-        "From when a call to a target was due to when it began.");
-    for (size_t i = 0; i < count; i++) {
-        put_histogram(
-            out, &(struct shown){.name = "once_dispatch_delay_seconds",
-                     .kind = targets[i].kind == NULL ? "_other" : targets[i].kind,
-                     .label = "target",
-                     .value = slice_str(targets[i].name == NULL ? "_other" : targets[i].name),
-                     .bounds = delay_seconds,
-                     .buckets = targets[i].delays,
-                     .count = METRICS_DELAYS,
-                     .sum = (double)targets[i].delay_ms_sum / 1000});
-    }
+    put_times(targets, count, out, "once_dispatch_delay_seconds",
+        "From when a call to a target was due to when it began.", false);
+    put_times(targets, count, out, "once_dispatch_call_seconds",
+        "From when a call to a target began to its answer, or to its end without one.", true);
 }
 
 static void put_targets(

@@ -83,8 +83,10 @@ struct metrics_target {
     int64_t oldest_due_ms;           /* when the oldest queued call was due; 0: none is queued */
     uint64_t delays[METRICS_DELAYS]; /* calls begun, by how long after their due time */
     uint64_t delay_ms_sum;           /* sum of all delays */
+    uint64_t calls[METRICS_DELAYS];  /* calls ended, by how long they took */
+    uint64_t call_ms_sum;            /* sum of these times */
 };
-/* The bucket of a delay. */
+/* The bucket of a delay, or of the time that a call took. */
 unsigned metrics_delay(int64_t delay_ms);
 /* Reports up to max targets; the rest are added up in the last one, whose kind and name are NULL.
  * Returns how many it reported. Any thread. */

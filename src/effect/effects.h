@@ -27,9 +27,9 @@ struct effects;
 struct effects_settler {
     enum status (*acknowledge)(void *context, const struct config *config,
         const struct acknowledgement *ack, struct dispatch_call *call, struct err *err);
-    /* As outbox_acknowledged: for an effect that an operator settles. */
-    enum status (*acknowledged)(void *context, const struct record *command,
-        const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err);
+    /* As outbox_effect_ends: for an effect that an operator settles. */
+    enum status (*ends)(void *context, const struct record *command, const struct record *effect,
+        bool has_failed, struct engine_call *call, bool *ret_joins, struct err *err);
     /* The effect was settled that way or by hand, durably. Any thread. */
     void (*settled)(void *context, const struct record *effect);
     void *context;

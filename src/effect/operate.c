@@ -235,18 +235,18 @@ static void settle_original(struct effect_action *self)
     call->request.reason = is_done ? call->request.reason : SLICE_LIT(EFFECT_COMPENSATION_FAILED);
 }
 
-/* CCO-10: the end of its command, or one step towards it, in the commit of its acknowledgement. */
-static enum status settle_command(struct effect_action *self, struct err *err)
+/* CCO-10: the end of its command, or one step towards it, in the commit that settles the effect. */
+static enum status settle_command(struct effect_action *self, bool has_failed, struct err *err)
 {
     struct effects *effects = self->query.request->state;
     struct engine_call made = {.arena = self->query.request->exchange->arena};
     bool joins = false;
-    if (effects->settler.acknowledged == NULL || self->command.query.record == NULL ||
+    if (effects->settler.ends == NULL || self->command.query.record == NULL ||
         self->races > EFFECT_RACES_MAX) {
         return OK;
     }
-    enum status status = effects->settler.acknowledged(
-        effects->settler.context, self->command.query.record, self->record, &made, &joins, err);
+    enum status status = effects->settler.ends(effects->settler.context, self->command.query.record,
+        self->record, has_failed, &made, &joins, err);
     if (status == OK && joins) {
         struct engine_call *call = call_new(self);
         made.request.actor = call->request.actor;
@@ -264,7 +264,7 @@ static enum status compose_cancel(struct effect_action *self, struct err *err)
     self->detail.ack_ms = self->query.query.call.now_ms;
     enum status status = put_detail(self, call, err);
     settle_original(self);
-    return status;
+    return status == OK ? settle_command(self, true, err) : status;
 }
 
 static enum record_status resolved_status(struct slice word)
@@ -292,8 +292,7 @@ static enum status compose_resolve(struct effect_action *self, struct err *err)
         self->provider_ref.len > 0 ? self->provider_ref : self->detail.provider_ref;
     enum status status = put_detail(self, call, err);
     settle_original(self);
-    return status == OK && call->request.status == RECORD_EXECUTED ? settle_command(self, err)
-                                                                   : status;
+    return status == OK ? settle_command(self, call->request.status == RECORD_FAILED, err) : status;
 }
 
 /* The original is compensating and its compensation exists, or neither. */
@@ -375,7 +374,8 @@ static void found(struct api_query *query)
         return;
     }
     self->detail_read = self->detail;
-    if (self->action == &resolve && slice_is(self->status_word, "acknowledged")) {
+    if (self->action == &cancel ||
+        (self->action == &resolve && resolved_status(self->status_word) != RECORD_PENDING)) {
         effects_read_command(&self->command, request, self->record, &self->detail, compose);
     } else {
         compose(&self->command);

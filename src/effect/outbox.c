@@ -432,14 +432,19 @@ static void put_impossible(
     request->reason = slice_of(call->fault.text, len);
 }
 
+/* Neither acknowledged nor sent again by itself. */
+static bool is_failure(enum record_status status)
+{
+    return status == RECORD_FAILED || status == RECORD_REJECTED || status == RECORD_DEAD;
+}
+
 /* The original that this one undoes is compensated in the same commit; or it is unknown
  * ("compensation.failed") if this one is not sent again by itself. A later acknowledgement still
  * compensates it. */
 static enum status put_original(
     struct dispatch_call *call, const struct outbox_call *sending, enum record_status becomes)
 {
-    bool has_failed =
-        becomes == RECORD_FAILED || becomes == RECORD_REJECTED || becomes == RECORD_DEAD;
+    bool has_failed = is_failure(becomes);
     if (sending == NULL || op_id_absent(&sending->detail.compensates) || call->is_alone ||
         (becomes != RECORD_EXECUTED && !has_failed)) {
         return OK;
@@ -456,14 +461,14 @@ static enum status put_original(
     return OK;
 }
 
-/* For a compensation, used-up attempts are decided here: the commit that gives it up must also
- * settle the original. */
+/* For a compensation, and for an effect that its command waits for, used-up attempts are decided
+ * here: the commit that gives it up must also settle the original, or end the command. */
 static void put_last_retry(
     const struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
     struct next_facts facts = facts_of(call, sending);
-    if (request->kind != REQUEST_RETRY || op_id_absent(&sending->detail.compensates) ||
-        sending->detail.is_uncertain) {
+    bool is_alone = op_id_absent(&sending->detail.compensates) && call->other == NULL;
+    if (request->kind != REQUEST_RETRY || is_alone || sending->detail.is_uncertain) {
         return;
     }
     facts.delay_ms = request->delay_ms;
@@ -645,18 +650,20 @@ static void put_answer(
     }
 }
 
-/* The end of its command, or one step towards it, in the commit of its acknowledgement (CCO-10). */
+/* The end of its command, or one step towards it, in the commit that acknowledges the effect or
+ * gives it up (CCO-10). */
 static enum status put_command(struct dispatch_call *call, enum record_status becomes)
 {
     struct effect_outbox *outbox = plan_of(call->plan)->outbox;
     struct engine_call made = {.arena = call->arena};
     bool joins = false;
     struct err err = {.status = OK};
-    if (becomes != RECORD_EXECUTED || call->other == NULL || call->is_alone) {
+    bool has_ended = becomes == RECORD_EXECUTED || is_failure(becomes);
+    if (!has_ended || call->other == NULL || call->is_alone) {
         return OK;
     }
-    enum status status =
-        outbox_acknowledged(outbox, call->other, call->record, &made, &joins, &err);
+    enum status status = outbox_effect_ends(
+        outbox, call->other, call->record, is_failure(becomes), &made, &joins, &err);
     if (status == E_NOMEM || !joins) {
         return status == E_NOMEM ? E_NOMEM : OK; /* the command is checked again when it is due */
     }
@@ -685,8 +692,7 @@ static enum status put_rest(
 static bool other_of(struct dispatch_call *call, struct op_id *ret_id)
 {
     const struct outbox_call *sending = call->own;
-    bool may_join = call->out != NULL && call->out->verdict == VERDICT_EXECUTED &&
-                    sending != NULL && plan_of(call->plan)->outbox->parent.acknowledged != NULL &&
+    bool may_join = sending != NULL && plan_of(call->plan)->outbox->parent.ends != NULL &&
                     effect_has_command(call->record, &sending->detail);
     *ret_id = call->record->parent;
     return may_join;
@@ -707,7 +713,8 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     }
     if (call->out == NULL) {
         put_impossible(call, sending, request);
-        return put_original(call, sending, becomes(request));
+        status = put_original(call, sending, becomes(request));
+        return status == OK ? put_command(call, becomes(request)) : status;
     }
     if (call->asks) {
         put_answer(call, sending, request);
@@ -773,15 +780,16 @@ enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config
     return put_rest(call, sending, &first->request);
 }
 
-enum status outbox_acknowledged(struct effect_outbox *outbox, const struct record *command,
-    const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err)
+enum status outbox_effect_ends(struct effect_outbox *outbox, const struct record *command,
+    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    struct err *err)
 {
     const struct outbox_parent *parent = &outbox->parent;
     *ret_joins = false;
-    return parent->acknowledged == NULL || command == NULL || command->kind != RECORD_COMMAND ||
+    return parent->ends == NULL || command == NULL || command->kind != RECORD_COMMAND ||
                    !slice_equal(command->key.tenant, effect->key.tenant) /* P9 */
                ? OK
-               : parent->acknowledged(parent->context, command, effect, call, ret_joins, err);
+               : parent->ends(parent->context, command, effect, has_failed, call, ret_joins, err);
 }
 
 void outbox_settled(struct effect_outbox *outbox, const struct record *effect)

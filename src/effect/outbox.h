@@ -20,11 +20,11 @@ struct effect_outbox;
 /* The commands, which wait for their required effects. Called on any of the server's loops: an
  * acknowledgement may come later, through the API, and an operator may settle an effect. */
 struct outbox_parent {
-    /* An effect is about to be acknowledged: set the request and the outcome of the call that its
-     * command needs in the same commit. The command is as it was just read; call->arena is set.
-     * *ret_joins false: it needs none. E_NOMEM, and as vault_open. */
-    enum status (*acknowledged)(void *context, const struct record *command,
-        const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err);
+    /* An effect is about to be acknowledged, or to fail or be given up: set the request and the
+     * outcome of the call that its command needs in the same commit. The command is as it was just
+     * read; call->arena is set. *ret_joins false: it needs none. E_NOMEM, and as vault_open. */
+    enum status (*ends)(void *context, const struct record *command, const struct record *effect,
+        bool has_failed, struct engine_call *call, bool *ret_joins, struct err *err);
     /* Called once an effect with a parent is durably settled or given up, unless its command was
      * in the same commit. */
     void (*settled)(void *context, const struct record *effect);
@@ -52,9 +52,9 @@ void outbox_parent(struct effect_outbox *outbox, const struct outbox_parent *par
  * E_CORRUPT. Any thread. */
 enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config *config,
     const struct acknowledgement *ack, struct dispatch_call *call, struct err *err) MUST_CHECK;
-/* As struct outbox_parent's acknowledged, for an effect that an operator settles. Any thread. */
-enum status outbox_acknowledged(struct effect_outbox *outbox, const struct record *command,
-    const struct record *effect, struct engine_call *call, bool *ret_joins,
+/* As struct outbox_parent's ends, for an effect that an operator settles. Any thread. */
+enum status outbox_effect_ends(struct effect_outbox *outbox, const struct record *command,
+    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
     struct err *err) MUST_CHECK;
 /* An effect's result is durable: notify its parent. Any thread. */
 void outbox_settled(struct effect_outbox *outbox, const struct record *effect);

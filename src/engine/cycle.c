@@ -364,7 +364,11 @@ static enum status decide_all(struct cycle *cycle, struct work *work, size_t fro
                 work->fence_next += takes_fence(work->order[++i]->call);
                 step_clear(work->order[i], work->batch.now_ms);
             }
+            bool is_decided = step->call->err.status == OK;
             group_refuse(cycle, work, &before, step, work->order + i + 1);
+            if (is_decided) {
+                step_keep_conflict(cycle, work, step);
+            }
         }
     }
     return status;

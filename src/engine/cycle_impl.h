@@ -77,6 +77,9 @@ struct cycle_seen *seen_of(struct cycle *cycle, const struct digest *hash);
 /* step.c: decides one call and appends its changes. A failure of this call alone is in its err. */
 enum status step_decide(
     struct cycle *cycle, struct work *work, struct step *step, struct err *err) MUST_CHECK;
+/* After its group was undone because of this call: if it is in conflict with a record that is there
+ * without the group, the refusal is a decision like any other, and has its entry (P7, P10). */
+void step_keep_conflict(struct cycle *cycle, struct work *work, struct step *step);
 /* Forgets the decision. */
 void step_clear(struct step *step, int64_t now_ms);
 /* Composes its entry as the next of the chain. E_NOMEM, E_LIMIT: also in the call's err. */

@@ -389,6 +389,31 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
     return OK;
 }
 
+void step_keep_conflict(struct cycle *cycle, struct work *work, struct step *step)
+{
+    struct engine_call *call = step->call;
+    struct change *made = work->changes + work->used;
+    bool is_stored = step->key != NULL && step->found != NULL && step->key->record == step->found;
+    if (call->decision.kind != DECISION_CONFLICT_REJECTED || !is_stored) {
+        return;
+    }
+    struct record *next = arena_alloc(&cycle->arena, sizeof *next);
+    *made = (struct change){.kind = CHANGE_NONE};
+    enum status status = next == NULL ? err_set(&call->err, E_NOMEM, "out of memory for evidence")
+                                      : step_compose(cycle, step, &made->entry);
+    if (status != OK) {
+        call->refused = false; /* P10: no answer without its entry */
+        return;
+    }
+    *next = call->decision.next;
+    make_change(step, next, made);
+    ASSERT(made->kind != CHANGE_PUT); /* P7 */
+    remember(cycle, work, step, next, made);
+    step->first = work->used;
+    step->changes = 1;
+    work->used++;
+}
+
 /* ---- notes --------------------------------------------------------------------------------- */
 
 /* The record of a note. A different tenant's record is left out (P9), and so is the requested id:

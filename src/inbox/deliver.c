@@ -7,6 +7,7 @@
 #include "inbox/frame.h"
 #include "inbox/plan.h"
 #include "inbox/queue.h"
+#include "inbox/submission.h"
 
 enum { HEAD_BYTES_MAX = 64 << 10, ASK_AGAIN_MS = 1000, ASK_AGAIN_MS_MAX = 300000 };
 
@@ -161,6 +162,9 @@ static enum status compose(struct dispatch_call *call, struct err *err)
 {
     const struct inbox_source *source = source_of(call->plan, call->record);
     ASSERT(source != NULL); /* it has a target */
+    if (source->config->command != NULL) {
+        return submission_compose(call, source, err);
+    }
     return call->asks ? compose_ask(call, source->config, err) : compose_post(call, source, err);
 }
 
@@ -175,7 +179,7 @@ static struct slice effect_said(const struct outcall *out)
     return is_said ? said : SLICE_EMPTY;
 }
 
-static int64_t pause_ms(const struct dispatch_call *call, const struct config_source *config)
+int64_t deliver_pause_ms(const struct dispatch_call *call, const struct config_source *config)
 {
     const struct record *record = call->record;
     struct slice after = SLICE_EMPTY;
@@ -240,7 +244,7 @@ static void settle_attempt(struct dispatch_call *call, const struct config_sourc
         request->reason = SLICE_LIT("the handler answered that the outcome is unknown");
     }
     if (request->kind == REQUEST_RETRY) {
-        request->delay_ms = pause_ms(call, config);
+        request->delay_ms = deliver_pause_ms(call, config);
         request->policy.attempts_max = (uint32_t)config->attempts_max;
         request->policy.deadline_ms = config->deadline_ms;
     } else if (request->kind == REQUEST_UNKNOWN &&
@@ -257,6 +261,9 @@ static enum status settle(struct dispatch_call *call, struct err *err)
         return err_set(err, E_NOMEM, "out of memory");
     }
     ASSERT(source != NULL);
+    if (source->config->command != NULL) {
+        return submission_settle(call, call->plan->state, first, err);
+    }
     if (call->asks) {
         settle_question(call, source->config, &first->request, &first->outcome_body);
     } else {
@@ -271,6 +278,9 @@ static void settled(struct dispatch_call *call)
     const struct inbox_plan *plan = call->plan->state;
     const struct inbox_source *source = source_of(call->plan, call->record);
     const struct record *record = call->call_count == 0 ? NULL : &call->calls[0]->decision.next;
+    if (source != NULL && source->config->command != NULL) {
+        submission_settled(call);
+    }
     if (plan->queues != NULL && source != NULL && source->config->from != NULL && record != NULL &&
         record_there(record)) {
         queues_settled(plan->queues, record);

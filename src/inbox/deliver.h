@@ -12,8 +12,12 @@
 #ifndef ONCE_INBOX_DELIVER_H
 #define ONCE_INBOX_DELIVER_H
 
+#include "config/inbox.h"
 #include "dispatch/dispatch.h"
 
 extern const struct dispatch_kind deliver_kind;
+
+/* Until its next attempt. */
+int64_t deliver_pause_ms(const struct dispatch_call *call, const struct config_source *config);
 
 #endif

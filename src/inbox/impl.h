@@ -26,7 +26,8 @@ struct inbox_door {
     const struct vault *vault;
     pthread_mutex_t lock;    /* guards plan */
     struct inbox_plan *plan; /* for requests that begin now */
-    struct queues *queues;   /* NULL: the server was started without queues */
+    struct inbox_commands commands;
+    struct queues *queues; /* NULL: the server was started without queues */
     struct inbox_counts counts;
     atomic_ullong refusals; /* in this second: the second's number times 2^20, plus the count */
 };

@@ -82,6 +82,7 @@ enum status inbox_reload_prepare(
         }
     }
     plan->queues = inbox->queues;
+    plan->commands = &inbox->commands;
     (void)inbox_plan_hold(plan); /* held by the dispatcher */
     status = dispatch_plan_prepare(inbox->dispatch, &plan->dispatch, err);
     if (status != OK) {
@@ -143,6 +144,11 @@ enum status inbox_new(
     metrics_sources(door_metrics(inbox->door), inbox_counts_figures, &inbox->counts);
     *ret_inbox = inbox;
     return OK;
+}
+
+void inbox_commands(struct inbox_door *inbox, const struct inbox_commands *commands)
+{
+    inbox->commands = *commands;
 }
 
 /* ---- queues -------------------------------------------------------------------------------- */

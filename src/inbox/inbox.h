@@ -34,6 +34,22 @@ struct inbox_options {
 /* E_INVALID, E_UNAVAILABLE: a secret, URL or CA file is invalid; the text says which. */
 enum status inbox_new(
     const struct inbox_options *options, struct inbox_door **ret_inbox, struct err *err) MUST_CHECK;
+/* An event that becomes a command: whose it is, and the command's envelope. */
+struct inbox_submitted {
+    struct slice tenant;
+    struct slice envelope; /* JSON */
+    struct slice request_id;
+};
+/* Where events become commands. submit makes the call that enqueues one: E_INVALID: it can never
+ * be; E_UNAVAILABLE: not now; E_LIMIT: not before *ret_after_ms; E_NOMEM. The text says why. Loop
+ * 0. */
+struct inbox_commands {
+    enum status (*submit)(void *context, const struct inbox_submitted *event,
+        struct engine_call *call, int64_t *ret_after_ms, struct err *err);
+    void *context;
+};
+/* Call it before the loops run. */
+void inbox_commands(struct inbox_door *inbox, const struct inbox_commands *commands);
 /* The loops run: messages may be taken from now on. */
 void inbox_start(struct inbox_door *inbox);
 /* Take no more messages; whether settled ones are not acknowledged yet; end; whether all have

@@ -1,6 +1,7 @@
 #include "inbox/plan.h"
 
 #include "inbox/deliver.h"
+#include "inbox/submission.h"
 
 enum { PLAN_BYTES_MAX = 64 << 20, IDLE_MS = 4000 }; /* like the gateway's connections */
 
@@ -14,6 +15,9 @@ static enum status take_handler(
     struct inbox_plan *plan, struct inbox_source *source, struct err *err)
 {
     const char *url = source->config->handler;
+    if (url == NULL) {
+        return OK; /* its events become commands */
+    }
     const char *host = strstr(url, "://");
     const char *path = host == NULL ? NULL : strchr(host + 3, '/');
     size_t len = path == NULL ? strlen(url) : (size_t)(path - url);
@@ -36,6 +40,7 @@ static void put_target(struct inbox_source *source, struct dispatch_target *ret_
             .ca_file = config->ca_file,
             .connections_max = (uint32_t)config->concurrency,
             .idle_ms_max = IDLE_MS},
+        .sender = config->command != NULL ? &submission_sender : NULL,
         .timeouts = {.connect_ms = config->connect_ms,
             .first_byte_ms = config->first_byte_ms,
             .total_ms = config->total_ms},

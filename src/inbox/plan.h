@@ -15,6 +15,7 @@
 #include "dispatch/dispatch.h"
 #include "inbox/event.h"
 
+struct inbox_commands;
 struct queues;
 struct source_counts;
 
@@ -40,7 +41,8 @@ struct inbox_plan {
     struct arena arena;
     struct inbox_source *sources;
     size_t count;
-    struct queues *queues; /* notified of settled deliveries; NULL: none */
+    const struct inbox_commands *commands; /* where events become commands */
+    struct queues *queues;                 /* notified of settled deliveries; NULL: none */
     atomic_uint holders;
 };
 

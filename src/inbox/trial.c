@@ -40,7 +40,8 @@ static void put_verdict(struct jsonw *json, const struct inbox_source *source,
             secret->file != NULL ? secret->file : secret->env);
     }
     jsonw_str(json, "window", text_put_duration(window, source->window_ms));
-    jsonw_str(json, "handler", config->handler);
+    jsonw_str_some(json, "handler", config->handler);
+    jsonw_str_some(json, "command", config->command);
     jsonw_str(json, "tenant", config->tenant);
 }
 

@@ -309,10 +309,11 @@ static enum status acknowledge(void *context, const struct config *config,
     return outbox_acknowledge(context, config, ack, call, err);
 }
 
-static enum status effect_acknowledged(void *context, const struct record *command,
-    const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err)
+static enum status effect_ends(void *context, const struct record *command,
+    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    struct err *err)
 {
-    return outbox_acknowledged(context, command, effect, call, ret_joins, err);
+    return outbox_effect_ends(context, command, effect, has_failed, call, ret_joins, err);
 }
 
 static void effect_settled(void *context, const struct record *effect)
@@ -332,7 +333,7 @@ static enum status open_effects(struct server *server, void **ret_state, struct 
     void *outbox = state_of(server, "outbox");
     if (outbox != NULL) {
         options.settler =
-            (struct effects_settler){acknowledge, effect_acknowledged, effect_settled, outbox};
+            (struct effects_settler){acknowledge, effect_ends, effect_settled, outbox};
     }
     enum status status =
         server->config->effects.type_count == 0 ? OK : server_vault(server, &options.vault, err);
@@ -350,15 +351,23 @@ DOOR_DO(close_effects, effects_free);
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
-static enum status command_effect_acknowledged(void *context, const struct record *command,
-    const struct record *effect, struct engine_call *call, bool *ret_joins, struct err *err)
+static enum status command_effect_ends(void *context, const struct record *command,
+    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    struct err *err)
 {
-    return commands_effect_acknowledged(context, command, effect, call, ret_joins, err);
+    return commands_effect_ends(context, command, effect, has_failed, call, ret_joins, err);
 }
 
 static void command_effect_settled(void *context, const struct record *effect)
 {
     commands_effect_settled(context, effect);
+}
+
+static enum status submit_event(void *context, const struct inbox_submitted *event,
+    struct engine_call *call, int64_t *ret_after_ms, struct err *err)
+{
+    struct commands_event made = {event->tenant, event->envelope, event->request_id};
+    return commands_inbound(context, &made, call, ret_after_ms, err);
 }
 
 /* Always open: without a registry it still shows the commands of earlier configurations. Only new
@@ -373,8 +382,12 @@ static enum status open_commands(struct server *server, void **ret_state, struct
     status = status == OK ? commands_new(&options, &commands, err) : status;
     struct effect_outbox *outbox = state_of(server, "outbox");
     if (outbox != NULL && commands != NULL) {
-        outbox_parent(outbox,
-            &(struct outbox_parent){command_effect_acknowledged, command_effect_settled, commands});
+        outbox_parent(
+            outbox, &(struct outbox_parent){command_effect_ends, command_effect_settled, commands});
+    }
+    struct inbox_door *inbox = state_of(server, "inbox");
+    if (inbox != NULL && commands != NULL) {
+        inbox_commands(inbox, &(struct inbox_commands){submit_event, commands});
     }
     *ret_state = commands;
     return status;

@@ -36,6 +36,8 @@ inbox:
   queues:
     jobs: {from: "redis://me:planted-secret@127.0.0.1:9/jobs?group=once", format: raw,
       key: {header: id}, handler: "http://127.0.0.1:9/j", tenant: acme}
+    asks: {from: "redis://127.0.0.1:9/asks?group=once", command: order.read,
+      envelope: {actor_id: "{data.from}", target: {order: "{data.order}"}}}
 """
 KEY = ("500 or no answer leaves an effect uncertain: it is sent again with the same key while the "
     "provider keeps it, then ")
@@ -107,7 +109,12 @@ def test_each_is_told_and_what_happens_on_500(once, config):
         ["queue   jobs -> http://127.0.0.1:9/j",
             "        redis://me:***@127.0.0.1:9/jobs?group=once",
             "        raw, tenant acme, 20 attempts, timeout 1m",
-            "        " + AGAIN]] for line in group], done.text
+            "        " + AGAIN],
+        ["queue   asks -> order.read",
+            "        redis://127.0.0.1:9/asks?group=once",
+            "        cloudevents, tenant default, 20 attempts, timeout 1m",
+            "        each event becomes one command, in the commit that settles its delivery"]]
+        for line in group], done.text
 
 
 def test_json_has_their_settings_and_facts_and_no_secret(once, config):
@@ -149,7 +156,7 @@ def test_the_start_lines_say_each_once(once, config):
         assert data, process.stderr.read()
         text += data.decode()
     lines = text.splitlines()
-    for line in ["5 connectors", "5 effects", "4 commands", "3 sources", "1 queue",
+    for line in ["5 connectors", "5 effects", "4 commands", "3 sources", "2 queues",
             INTERNAL + " (1 of 5 connectors)", WAITS + " (1 of 5 effects)",
             BLOCKED + " (2 of 4 commands)", NO_DEDUPE + " (1 of 4 commands)",
             "500 or no answer " + TWICE + "takeover) (1 of 4 commands)",

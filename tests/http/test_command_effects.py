@@ -303,16 +303,22 @@ def entries(server, operation_id):
     return server.request("GET", "/v1/evidence?operation_id=" + operation_id)[2]["entries"]
 
 
-def one_commit(server, document):
+SETTLED = ("effect.acknowledged", "effect.failed", "effect.dead_lettered", "effect.cancelled",
+    "execution.resolved")
+
+
+def one_commit(server, document, status="executed"):
     """All entries of a commit have one time; the end is in that of the last acknowledgement."""
-    until(lambda: get(server, document)["status"] == "executed", "it was never executed")
+    until(lambda: get(server, document)["status"] == status, f"it was never {status}")
     end = [one for one in entries(server, document["operation_id"])
-        if one["type"] == "execution.executed"]
+        if one["type"] == f"execution.{status}"]
     listed = server.request("GET", "/v1/effects?limit=1000")[2]["effects"]
-    last = max(entry["occurred_at"] for one in listed
+    settled = [entry["occurred_at"] for one in listed
         if one["command_id"] == document["operation_id"]
         for entry in entries(server, one["effect_id"])
-        if entry["type"] in ("effect.acknowledged", "execution.resolved"))
+        if entry["type"] in SETTLED]
+    # The first one that fails is enough.
+    last = max(settled) if status == "executed" else min(settled)
     assert [one["occurred_at"] for one in end] == [last]
 
 
@@ -324,6 +330,38 @@ def test_the_end_of_a_command_is_in_the_commit_of_the_last_acknowledgement(make_
             order_id=str(number))[2]
         one_commit(server, document)
         assert get(server, document)["effects"]["required_outstanding"] == 0
+
+
+@pytest.mark.parametrize("status, becomes", [(402, "failed"), (503, "dead_letter")])
+def test_a_failed_effect_ends_its_command_in_its_own_commit(make_server, provider, status, becomes):
+    provider.charge_status = status
+    provider.gate.set()
+    server = make_server(config=config(provider))
+    for number in range(4):  # two commits in one millisecond would be luck; breaker: 10 failures
+        document = pay(server, capture(), order_id=str(number))[2]
+        one_commit(server, document, "failed")
+        assert get(server, document)["effects"]["required_outstanding"] == 0
+    listed = server.request("GET", f"/v1/effects?status={becomes}")[2]["effects"]
+    assert len(listed) == 4
+
+
+@pytest.mark.parametrize("action", ["resolve", "cancel"])
+def test_an_operator_who_ends_an_effect_fails_its_command_with_it(make_server, provider, action):
+    provider.charge_status = 500 if action == "resolve" else 503
+    provider.gate.set()
+    server = make_server(config=config(provider) if action == "resolve" else config(provider)
+        .replace("backoff: 10ms, backoff_max: 10ms", "backoff: 1h, backoff_max: 1h"))
+    for number in range(4):
+        document = pay(server, capture(), order_id=str(number))[2]
+        word = "uncertain=true" if action == "resolve" else "status=pending"
+        until(lambda: [one for one in server.request("GET", f"/v1/effects?{word}")[2]["effects"]
+            if one["attempt"] == (2 if action == "resolve" else 1)], "it was not tried")
+        effect = server.request("GET", f"/v1/effects?{word}")[2]["effects"][0]
+        status, _, answer = server.request("POST", f"/v1/effects/{effect['effect_id']}/{action}",
+            {"reason": "it never arrived", **({"status": "failed"} if action == "resolve" else {})})
+        assert status == 200, answer
+        assert get(server, document)["status"] == "failed"  # not a moment later
+        one_commit(server, document, "failed")
 
 
 def test_an_operator_who_settles_the_last_effect_ends_the_command(make_server, provider):
@@ -384,8 +422,11 @@ def test_last_acknowledgements_that_race_in_two_processes(make_server, provider)
 
 
 @stores.journal_only("its process is killed between two writes")
-def test_a_kill_at_any_step_leaves_no_command_behind_its_effects(make_server, provider, tmp_path):
+@pytest.mark.parametrize("end", ["executed", "failed"])
+def test_a_kill_at_any_step_leaves_no_command_behind_its_effects(make_server, provider, tmp_path,
+        end):
     shim = KilledAt(tmp_path)
+    provider.charge_status = 200 if end == "executed" else 402
     provider.gate.set()
     server = make_server(config=config(provider).replace("attempts: 2", "attempts: 20"),
         env=shim.env)
@@ -393,7 +434,7 @@ def test_a_kill_at_any_step_leaves_no_command_behind_its_effects(make_server, pr
         shim.at(number)
         try:
             document = pay(server, capture(0), capture(1), order_id=str(number))[2]
-            until(lambda: get(server, document)["status"] == "executed", "neither", 20)
+            until(lambda: get(server, document)["status"] == end, "neither", 20)
         except (Broken, OSError):
             pass
         if not shim.name() or (LIGHT and number == 8):
@@ -407,6 +448,9 @@ def test_a_kill_at_any_step_leaves_no_command_behind_its_effects(make_server, pr
     for one in commands:  # one whose handler was under way is blocked
         document = {"operation_id": one["operation_id"],
             "status_url": "/v1/commands/" + one["operation_id"]}
-        until(lambda: get(server, document)["status"] in ("executed", "blocked"), "it is stuck")
-        if get(server, document)["status"] == "executed":
-            one_commit(server, document)
+        # A provider's refusal after a lost answer is not believed: only a person can end that.
+        until(lambda: get(server, document)["status"] in (end, "blocked") or server.request("GET",
+            "/v1/effects?uncertain=true&command_id=" + one["operation_id"])[2]["effects"],
+            "it is stuck")
+        if get(server, document)["status"] == end:
+            one_commit(server, document, end)

@@ -1,5 +1,6 @@
 """A command is undone: its acknowledged effects, in reverse order, once each (DESIGN 10, CCO-9)."""
 import datetime
+import itertools
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -7,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import stores
-from once_server import until
+from killed_at import KilledAt
+from once_server import LONG, Broken, until
 
 CONFIG = """
 connectors:
@@ -356,6 +358,34 @@ def test_a_kill_right_after_the_request_goes_on_by_itself(make_server, provider)
         server.restart()
         settled(server, document, "compensated")
         assert provider.paths()[count:] == ["/refund", "/put", "/drop", "/put"], number
+
+
+@stores.journal_only("its process is killed between two writes")
+def test_a_kill_at_any_step_of_a_compensation_goes_on_by_itself(make_server, provider, tmp_path):
+    """What is durable is gone on with; what is not was never asked for."""
+    shim = KilledAt(tmp_path)
+    server = make_server(config=config(provider), env=shim.env)
+    for step in itertools.count(1):
+        document = buy(server, [effect("stock.take", 0)], order_id=f"k{step}")[2]
+        settled(server, document, "executed")
+        count = len(provider.order)
+        shim.at(step)
+        try:
+            recover(server, document)
+            until(lambda: get(server, document)["status"] == "compensated", "neither")
+        except (Broken, OSError):
+            pass
+        if not shim.name() or (step == 6 and not LONG):
+            break
+        server.process.wait()
+        shim.at(0)
+        server.start()
+        if get(server, document)["status"] == "executed":
+            assert not provider.order[count:]
+            recover(server, document)
+        settled(server, document, "compensated")
+        assert provider.paths()[count:] == ["/put"], shim.name()
+    assert step >= 6, "it has more steps"
 
 
 def test_the_evidence_of_a_compensation_can_be_decided_again(make_server, provider):

@@ -272,6 +272,30 @@ def test_a_seal_and_its_effects_happen_together_or_not_at_all(effects):
     assert seal(server, grant, [OF_SEAL])[0] == 200
 
 
+def test_a_seal_that_one_of_its_effects_refuses_is_in_the_evidence(effects):
+    server = effects.server
+    taken = effects.create(idempotency_key="taken")
+    grant = begin(server, "k3")
+    other = {**OF_SEAL, "idempotency_key": "taken", "payload": {"amount": 1}}
+    status, _, refused = seal(server, grant, [{**OF_SEAL, "idempotency_key": "fresh"}, other])
+    assert (status, refused["code"]) == (409, "idempotency_conflict")
+    entries = server.request("GET", "/v1/evidence?operation_id=" + taken["effect_id"])[2]["entries"]
+    assert [one["type"] for one in entries] == ["effect.created", "execution.rejected"]
+    conflict = entries[1]["conflict"]
+    assert conflict["stored_fingerprint"] == entries[0]["decided"]["fingerprint"]
+    assert conflict["received_fingerprint"] == entries[1]["decided"]["fingerprint"]
+    assert conflict["stored_fingerprint"] != conflict["received_fingerprint"]
+    assert entries[1]["dedupe"]["decision"] == "conflict_rejected"
+    assert [one["type"] for one in server.request("GET", "/v1/evidence?operation_id="
+        + grant["operation_id"])[2]["entries"]] == ["execution.started"]  # it was not sealed
+    assert effects.ask("getEffect", None, taken["effect_id"])[2]["duplicates"] == 1
+    # Two of one seal that differ: none of them is there to be in conflict with.
+    twice = [{**OF_SEAL, "idempotency_key": "new", "payload": {"amount": one}} for one in (1, 2)]
+    assert seal(server, grant, twice)[0] == 409
+    assert seal(server, grant, [{**OF_SEAL, "idempotency_key": "fresh"}])[0] == 200
+    assert len(effects.ask("listEffects")[2]["effects"]) == 2
+
+
 def test_seals_of_a_batch_carry_effects(effects):
     server = effects.server
     one, two = begin(server, "k3"), begin(server, "k4")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from inbox_help import Handler
+from inbox_help import Handler, SECRET, body_of, signed, source_yaml
 from once_server import until
 from test_inbox import settled
 
@@ -70,3 +70,24 @@ inbox:
     server.signal(1)  # a reload forgets none of it
     time.sleep(0.5)
     assert figures(server, "received_total") == {source: 3}
+
+
+def test_the_time_that_a_handler_takes_is_shown(make_server, handler, tmp_path):
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    server = make_server(config="inbox:\n  sources:\n" +
+        source_yaml("shop", "stripe", handler, tmp_path / "secret"))
+    handler.pause_s = 0.3
+    body = body_of("stripe")
+    assert server.request("POST", "/in/shop", body, signed("stripe", body))[0] == 200
+    name = "once_dispatch_call_seconds"
+    mine = 'kind="deliveries",target="shop"'
+
+    def value(which, more=""):
+        page = server.request("GET", "/metrics")[2]
+        page = page if isinstance(page, str) else page.decode()
+        return float(next(line.split()[-1] for line in page.splitlines()
+            if line.startswith(f"{name}_{which}{{{mine}{more}")))
+
+    until(lambda: value("count") == 1, "the call is not counted")
+    assert value("sum") >= 0.3
+    assert value("bucket", ',le="0.25"') == 0 and value("bucket", ',le="+Inf"') == 1

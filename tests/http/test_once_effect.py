@@ -176,6 +176,19 @@ def test_an_effect_is_committed_with_the_transaction_and_sent(store, once, provi
     assert left(store) == "0|0"
 
 
+def test_an_effect_is_sent_within_a_second_of_its_commit(once, provider, shop):
+    # Each is committed just after a look of the process, and so waits for a whole pause between
+    # two. The fastest of ten counts: a busy machine is not slow ten times in a row by chance.
+    assert once
+    waits = []
+    for key in (next(KEYS) for _ in range(10)):
+        started = time.monotonic()
+        effect(shop, key)
+        until(lambda: provider.of(key), "it is not sent")  # pylint: disable=cell-var-from-loop
+        waits.append(provider.of(key)[0]["at"] - started)
+    assert min(waits) < 1
+
+
 def test_what_is_rolled_back_never_happened(store, once, provider, shop, key):
     shop.autocommit = False
     said = effect(shop, key)

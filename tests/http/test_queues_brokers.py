@@ -4,12 +4,14 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
 
 from inbox_help import Handler
 from once_server import BINARY, LIGHT, LONG, ROOT, until
+from redis_servers import RedisStoreServer, servers
 from test_inbox import QUICK, deliveries, settled
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -140,6 +142,15 @@ def test_duplicates_are_acknowledged_at_once_and_nothing_before_its_seal(queue, 
     acknowledged(server, source)
     settled(server)
     assert handler.count() == 1
+
+
+def test_what_is_not_sealed_is_still_with_the_broker_after_a_kill(queue, handler, source):
+    server = queue()
+    handler.gate.clear()
+    source.add_events([f"e{number}" for number in range(5)])
+    called(handler, 5)
+    server.kill9()
+    until(lambda: source.left(0) == 5, "the broker has let go of a message", SLOW_S)
 
 
 def test_a_conflict_is_parked_and_so_is_what_is_no_event_or_too_long(queue, handler, source):
@@ -306,3 +317,77 @@ def test_what_is_wrong_with_a_queue_is_named(tmp_path, handler, broker):
         done = check(url)
         assert done.returncode == 78 and said in done.stderr, done.stderr
         assert "queue 'orders'" in done.stderr and "pass-word" not in done.stderr
+
+
+# --- Several processes ---
+
+
+@pytest.mark.skipif(not servers.Redis.installed(), reason="no redis-server for the store")
+def test_processes_that_join_and_leave_lose_nothing_and_deliver_nothing_twice(
+        handler, source, tmp_path):
+    """Of Kafka each join and leave is a rebalance: partitions change hands under load, and what one
+    process has under way comes to the other as well."""
+    key = tmp_path / "body.key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    config = (f"secrets: {{key_file: [{key}]}}\ninbox:\n  queues:\n" +
+        queue_yaml("orders", source.url(), handler, "concurrency: 4\nprefetch: 32"))
+    names = [f"e{number}" for number in range(2 * MANY)]
+    handler.pause_s = 0.02
+    with servers.Redis() as redis:
+        made = []
+
+        def join():
+            made.append(RedisStoreServer(redis.url, config=config))
+
+        try:
+            join()
+            source.add_events(names[:MANY])
+            called(handler, 5)
+            join()  # which takes some of what is there
+            until(lambda: figure(made[1], "connected") == 1, "not connected", SLOW_S)
+            source.add_events(names[MANY:])
+            until(lambda: figure(made[1], "received_total") > 0, "the second gets nothing", SLOW_S)
+            made[0].stop()  # and leaves: the other goes on where it was
+            done = handler.count()
+            join()
+            called(handler, min(done + 20, 2 * MANY))
+            until(lambda: {call["key"] for call in list(handler.calls)} == set(names),
+                "messages are lost", SLOW_S)
+            until(lambda: source.left(sum(figure(one, "waiting") for one in made[1:])) == 0,
+                "not everything is acknowledged", SLOW_S)
+            assert [name for name in names if handler.count(name) > 1] == []
+            assert deliveries(made[1], status="unknown") == []
+        finally:
+            for server in made:
+                server.remove()
+    assert source.parked() == []
+
+
+# --- TLS ---
+
+
+@pytest.mark.parametrize("kind", ["amqp", "nats"])
+def test_tls_reaches_the_broker_and_nobody_else(make_server, handler, kind):
+    made = brokers.ALL[kind]
+    if not made.installed():
+        pytest.skip(f"no server for {kind}")
+    with made(tls=True) as broker, tempfile.TemporaryDirectory() as elsewhere:
+        brokers.certificates_make(elsewhere)
+        queue = broker.queue()
+        own = f"&cert={broker.path('client.crt')}&key={broker.path('client.key')}"
+        good = queue.url(f"&cacert={broker.path('ca.crt')}{own}")
+        queue.add(event("a"))
+        # A server that the CA file does not vouch for, or that has a different name.
+        for url in (queue.url(f"&cacert={elsewhere}/ca.crt{own}"),
+                good.replace("@localhost:", "@127.0.0.1:")):
+            bad = make_server(config="inbox:\n  queues:\n" + queue_yaml("orders", url, handler))
+            until(lambda: '"event":"queue_disconnected"' in bad.stderr() or
+                figure(bad, "connected") == 1, "it says nothing", SLOW_S)
+            assert figure(bad, "connected") == 0, url
+            bad.stop()
+            assert "s3cret-word" not in bad.stderr()
+        server = make_server(config="inbox:\n  queues:\n" + queue_yaml("orders", good, handler))
+        settled(server)
+        acknowledged(server, queue)
+        assert handler.count() == 1 and "s3cret-word" not in server.stderr()

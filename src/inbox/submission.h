@@ -1,0 +1,35 @@
+/*
+ * submission: the command that a delivery becomes, where its source has one instead of a handler.
+ *
+ *     claimed > envelope from the template > one commit: the delivery sealed, the command enqueued
+ *
+ * Promises:  S1  a delivery is sealed if and only if its command is there: both are in one commit.
+ *                A crash before it leaves neither, so submitting again is always safe.
+ *            S2  the command has a key that is derived from the delivery's, unless the template
+ *                has one: an event that is delivered again submits nothing new, even when the
+ *                delivery itself was forgotten.
+ *            S3  the trace of the command, and the envelope that its handler gets, name the event
+ *                and the delivery.
+ *            S4  an event that cannot become its command is a dead letter with the reason.
+ * Threads:   loop 0.
+ */
+#ifndef ONCE_INBOX_SUBMISSION_H
+#define ONCE_INBOX_SUBMISSION_H
+
+#include "inbox/inbox.h"
+#include "inbox/plan.h"
+
+/* Of the targets of such sources: nothing leaves the process, so it is done at once. */
+extern struct dispatch_sender submission_sender;
+
+/* Compose the envelope. E_INVALID: the event has not what the template names. E_NOMEM,
+ * E_CORRUPT. */
+enum status submission_compose(
+    struct dispatch_call *call, const struct inbox_source *source, struct err *err) MUST_CHECK;
+/* Set the calls of the commit; the first is made already. E_NOMEM. */
+enum status submission_settle(struct dispatch_call *call, const struct inbox_plan *plan,
+    struct engine_call *first, struct err *err) MUST_CHECK;
+/* They are durable: start the command. */
+void submission_settled(struct dispatch_call *call);
+
+#endif
