@@ -64,8 +64,9 @@ def test_a_schema_is_made_once_however_often_it_is_asked_for(place):
     first, again = place.migrate(), place.migrate("--json")
     assert (first.code, again.code) == (0, 0)
     assert "version 4 now" in first.text
-    assert json.loads(again.text) == {"version_before": 3, "version": 3}
-    assert place.sql("SELECT version, applied_by FROM migrations") == "1|owner\n2|owner\n3|owner"
+    assert json.loads(again.text) == {"version_before": 4, "version": 4}
+    assert place.sql("SELECT version, applied_by FROM migrations") == \
+        "1|owner\n2|owner\n3|owner\n4|owner"
 
 
 def test_two_that_migrate_at_once_make_it_once(place):
