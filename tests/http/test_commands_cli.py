@@ -2,6 +2,7 @@
 import json
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -172,6 +173,7 @@ def test_without_a_server_nothing_is_found_and_it_says_so(server):
 
 def test_lists_are_newest_first_and_filtered(server, shop):
     submit(server, envelope("cancel", order_id="1"))
+    time.sleep(0.01)  # within one millisecond they have no order
     submit(server, refund())
     listed = json.loads(once(server, "ls", "commands", "--json").stdout)
     assert [one["command"] for one in listed] == ["order.refund", "order.cancel"]
