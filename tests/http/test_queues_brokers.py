@@ -266,16 +266,24 @@ def test_kills_of_the_broker_lose_nothing_and_deliver_nothing_twice(
         queue, handler, source, broker):
     server = queue("concurrency: 8", "&ack_wait=3s" if source.KIND == "nats" else "")
     names = [f"e{number}" for number in range(MANY)]
+    # librdkafka connects again by itself, and does not always tell that all brokers were away.
+    tells = source.KIND != "kafka"
     for number in range(KILLS):
         done = handler.count()
         load(source, names, number)
         called(handler, done + 5)
         until(lambda: figure(server, "connected") == 1, "not connected", SLOW_S)
         broker.kill()
-        until(lambda: figure(server, "connected") == 0, "not noticed", SLOW_S)
-        start(broker)
+        try:
+            if tells:
+                until(lambda: figure(server, "connected") == 0, "not noticed", SLOW_S)
+            else:
+                time.sleep(2)
+        finally:
+            start(broker)  # the tests after this one need it too
     until(lambda: handler.count() == MANY, "not all are delivered", SLOW_S)
-    until(lambda: figure(server, "connects_total") >= KILLS + 1, "not connected again", SLOW_S)
+    if tells:
+        until(lambda: figure(server, "connects_total") >= KILLS + 1, "not connected again", SLOW_S)
     assert deliveries(server, status="unknown") == []
     finish(server, source, handler, names)
     assert source.parked() == []
