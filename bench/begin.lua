@@ -1,9 +1,10 @@
 -- wrk sends the request of a file, with another number in the place of its run of '#' each time,
 -- and prints one line of JSON.
 --
---     wrk -s begin.lua URL -- FILE FIRST_NUMBER [COUNT]
+--     wrk -s begin.lua URL -- FILE FIRST_NUMBER [COUNT | seal]
 --
--- With a count the numbers go round: each of so many is sent again and again.
+-- With a count the numbers go round: each of so many is sent again and again. With `seal` what was
+-- granted is sealed, on whichever connection is free: half of the requests are seals.
 
 local threads = 0
 
@@ -20,9 +21,23 @@ function init(args)
     local first = tonumber(args[2]) + (count and 0 or thread * 1e10) -- more than a thread sends
     local number = first
     local form = before:gsub("%%", "%%%%") .. "%0" .. #marks .. "d" .. after:gsub("%%", "%%%%")
-    request = function()
+    local begin = function()
         number = count and first + (number - first + 1) % count or number + 1
         return form:format(number)
+    end
+    request = begin
+    if args[3] ~= "seal" then return end
+    local granted = {}
+    request = function()
+        return table.remove(granted) or begin()
+    end
+    response = function(status, headers, body)
+        local id, fence = body:match('"operation_id":"([^"]+)","fence":(%d+)')
+        if id then
+            local text = '{"fence":' .. fence .. ',"status":"executed","outcome":{"charge":"ch_1"}}'
+            granted[#granted + 1] = wrk.format("POST", "/v1/fences/" .. id .. "/seal",
+                {["Content-Type"] = "application/json"}, text)
+        end
     end
 end
 

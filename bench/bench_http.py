@@ -129,11 +129,11 @@ class Web(Process):
         Web.numbers += 1
         return Web.numbers * RUN_NUMBERS
 
-    def load(self, seconds, script="begin.lua"):
+    def load(self, seconds, *more):
         """Answers a second, as many as it gives."""
         done = subprocess.run([found("wrk"), f"-t{CORES}", f"-c{CONNECTIONS}",
-            f"-d{whole(seconds)}s", "-s", HERE / script, f"http://127.0.0.1:{self.port}", "--",
-            self.request, str(self.first())], capture_output=True, text=True)
+            f"-d{whole(seconds)}s", "-s", HERE / "begin.lua", f"http://127.0.0.1:{self.port}", "--",
+            self.request, str(self.first()), *more], capture_output=True, text=True)
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode != 0 or not lines:
             raise Missing(f"wrk: {done.stderr or done.stdout}")

@@ -64,7 +64,7 @@ class Shared(Once):
         return bench_http.Web.load(self, seconds)
 
     def pairs(self, seconds):
-        rate, _ = bench_http.Web.load(self, seconds, "pairs.lua")
+        rate, _ = bench_http.Web.load(self, seconds, "seal")
         return rate / 2
 
 
