@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 
+import once
 from once_server import BINARY
 
 TIMEOUT_S = 120  # far above what a call takes; a hang is a failure, not a wait
@@ -40,4 +41,19 @@ def drive_c(call):
     return {**answer, "result": "ok"}
 
 
-DRIVERS = {"c": drive_c}
+def drive_python(call):
+    client = once.Client()
+    try:
+        answer = client.send(call["method"], call["url"], call.get("body"),
+            headers=call.get("headers"), idempotency_key=call.get("idempotency_key"),
+            request_id=call.get("request_id"), retries=call["retries"])
+    except (once.Unavailable, once.NoAnswer) as error:
+        return {"result": "unavailable" if error.effect == "no" else "unknown", "status": 0,
+            "effect": error.effect, "replayed": False, "attempts": error.attempts}
+    finally:
+        client.close()
+    return {"result": "ok", "status": answer.status, "effect": answer.effect,
+        "replayed": answer.is_replayed, "attempts": answer.attempts}
+
+
+DRIVERS = {"c": drive_c, "python": drive_python}
