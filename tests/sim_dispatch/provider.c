@@ -177,17 +177,18 @@ static bool has_keys(enum sim_type type)
     return type == TYPE_KEYED || type == TYPE_LANE;
 }
 
-static void take_effect(struct sim_wire *wire, struct sim_effect *effect)
+/* At the time of its arrival: a step of the clock may be longer than the request was under way. */
+static void take_effect(struct sim_wire *wire, struct sim_effect *effect, int64_t at_ms)
 {
     bool is_kept = has_keys(effect->type) && effect->first_ms > 0 &&
-                   sim->now_ms < effect->first_ms + SIM_KEEPS_MS;
+                   at_ms < effect->first_ms + SIM_KEEPS_MS;
     if (is_kept && effect->effects > 0) {
         sim_note(SOMETIMES_REPEATED);
         return;
     }
-    effect->first_ms = is_kept ? effect->first_ms : sim->now_ms;
+    effect->first_ms = is_kept ? effect->first_ms : at_ms;
     effect->effects++;
-    effect->visible_ms = sim->now_ms + (int64_t)sim_below(4000);
+    effect->visible_ms = at_ms + (int64_t)sim_below(4000);
     sim_note(SOMETIMES_EFFECTS);
     sim->sometimes[SOMETIMES_LATE_EFFECTS] += wire->out == NULL;
     sim_say("%s happens", effect->key);
@@ -207,11 +208,12 @@ static void look_up(struct sim_wire *wire, const struct sim_effect *effect)
 static void arrive(struct sim_wire *wire)
 {
     struct sim_effect *effect = &sim->effects[wire->effect];
+    int64_t at_ms = wire->arrives_ms;
     wire->arrives_ms = INT64_MAX;
     if (wire->asks) {
         look_up(wire, effect);
     } else if (wire->does) {
-        take_effect(wire, effect);
+        take_effect(wire, effect, at_ms);
     } else if (wire->status == 402 || wire->status == 409) {
         effect->was_refused = true;
     }
