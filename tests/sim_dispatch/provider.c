@@ -180,8 +180,8 @@ static bool has_keys(enum sim_type type)
 /* At the time of its arrival: a step of the clock may be longer than the request was under way. */
 static void take_effect(struct sim_wire *wire, struct sim_effect *effect, int64_t at_ms)
 {
-    bool is_kept = has_keys(effect->type) && effect->first_ms > 0 &&
-                   at_ms < effect->first_ms + SIM_KEEPS_MS;
+    bool is_kept =
+        has_keys(effect->type) && effect->first_ms > 0 && at_ms < effect->first_ms + SIM_KEEPS_MS;
     if (is_kept && effect->effects > 0) {
         sim_note(SOMETIMES_REPEATED);
         return;
