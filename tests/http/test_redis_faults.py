@@ -1,4 +1,5 @@
 """What the Redis store promises when its server fails, and no more (docs/stores.md)."""
+import signal
 import socket
 import threading
 import time
@@ -223,6 +224,25 @@ def test_a_failover_with_wait_loses_nothing_that_was_answered(pair, once):
     assert (lost, server.process.poll()) == ([], None)
     assert count > 3
     switch.close()
+
+
+def test_the_gateway_sends_nothing_before_the_replica_has_the_grant(pair, make_gateway, origin):
+    """P6: with wait=1 the grant is durable when the replica has confirmed it."""
+    primary, replica, _ = pair
+    gateway = make_gateway(over=f"{primary.url}?wait=1&wait_timeout=60s")
+    assert gateway.post("before").status == 200
+    answers = []
+    call = threading.Thread(target=lambda: answers.append(gateway.post("k")), daemon=True)
+    replica.process.send_signal(signal.SIGSTOP)
+    try:
+        call.start()
+        until(lambda: primary.ask("ZCARD", "{once}:keys") == b":2", "nothing is committed")
+        time.sleep(0.3)  # for a gateway that would not wait
+        assert origin.seen("k") == [] and call.is_alive()
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+    call.join()
+    assert answers[0].status == 200 and origin.effects["k"] == 1
 
 
 class Cutter(Switch):
