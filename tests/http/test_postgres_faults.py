@@ -290,7 +290,8 @@ def test_two_commits_under_way_when_all_of_the_database_is_killed(database):
 def test_the_gateway_sends_nothing_before_the_grant_is_durable(database, make_gateway, origin):
     """P6: the grant is in the server's log, and not yet with the standby that it has to be with."""
     gateway = make_gateway(over=migrated(database))
-    assert gateway.post("before").status == 200
+    for number in range(12):  # enough commits for two to be under way at once
+        assert gateway.post(f"before-{number}").status == 200
     standby_wanted(database)
     answers = []
     call = threading.Thread(target=lambda: answers.append(gateway.post("k")), daemon=True)
@@ -500,6 +501,19 @@ def test_a_pooler_that_gives_sessions_away_is_named_at_start(database, mode, req
     finally:
         pooler.kill()
         pooler.wait()
+
+
+def test_what_weakens_a_promise_is_named_everywhere(database):
+    node = Node(migrated(database))
+    try:
+        checks = node.request("GET", "/readyz?verbose")[2]["checks"]
+        said = [check["detail"] for check in checks if check["name"] == "store_caution"]
+        assert [text.partition(":")[0] for text in said] == ["fsync = off", "full_page_writes = off"]
+        until(lambda: '"store_caution"' in node.stderr(), "the log does not say it")
+        doctor = json.loads(once("doctor", "--json", "--store", url_of(database)).stdout)
+        assert "fsync = off" in json.dumps(doctor)
+    finally:
+        node.kill9()
 
 
 def test_doctor_names_what_weakens_a_promise(database):

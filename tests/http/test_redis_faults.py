@@ -1,4 +1,5 @@
 """What the Redis store promises when its server fails, and no more (docs/stores.md)."""
+import json
 import signal
 import socket
 import threading
@@ -313,6 +314,54 @@ def test_a_commit_of_unknown_fate_concerns_its_own_calls(redis, once):
         ways[arrives].close()
     checked = made[True].cli("verify", "--redecide", "--store", redis.url)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+# --- Evidence that somebody changed ---------------------------------------------------------------
+
+# The stream written again, with an entry changed or dropped. Evidence 1 and 2 are one process's.
+WRITE_AGAIN = """
+local all, evidence, count = redis.call('XRANGE', KEYS[1], '-', '+'), {}, 0
+local function value_at(fields, name)
+    for at = 1, #fields, 2 do
+        if fields[at] == name then return at + 1 end
+    end
+end
+for _, one in ipairs(all) do
+    if one[2][value_at(one[2], 'k')] == '1' then evidence[#evidence + 1] = one end
+end
+local first, second = evidence[1], evidence[2]
+assert(first[2][value_at(first[2], 'c')] == second[2][value_at(second[2], 'c')])
+local bytes, tenant = value_at(first[2], 'b'), value_at(first[2], 't')
+%s
+redis.call('DEL', KEYS[1])
+for _, one in ipairs(all) do
+    if one[2] then redis.call('XADD', KEYS[1], one[1], unpack(one[2])) end
+end
+return #evidence"""
+DAMAGES = {
+    "nothing": "",
+    "a changed byte": "first[2][bytes] = string.gsub(first[2][bytes], 'first_seen', 'first_seem')",
+    "a dropped entry": "first[2] = nil",
+    "a dropped last entry": "second[2] = nil",
+    "two entries swapped": "first[2], second[2] = second[2], first[2]",
+    "an entry twice": "second[2] = first[2]",
+    "an entry of a different tenant": "first[2][tenant] = 'other'",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_damage_is_found(redis, once, what):
+    """P10: `once verify` finds evidence that is not as it was committed."""
+    server = once(redis.url)
+    with server.wire() as wire:
+        for number in range(3):
+            grant = fences.begin(wire, f"k{number}", {})
+            fences.seal(wire, grant.operation_id, grant.fence, {"made": number})
+    server.stop()
+    assert redis.cli("EVAL", WRITE_AGAIN % DAMAGES[what], 1, "{once}:entries") == "6"
+    done = server.cli("verify", "--json", "--store", redis.url)
+    found = json.loads(done.stdout)
+    assert found["ok"] == (done.returncode == 0) == (what == "nothing"), done.stdout
 
 
 # --- What weakens a promise is said ---------------------------------------------------------------
