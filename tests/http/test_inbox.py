@@ -8,7 +8,7 @@ import pytest
 
 import stores
 from inbox_help import Handler, SECRET, body_of, signed, source_yaml
-from once_server import LIGHT, LONG, Broken, until
+from once_server import LIGHT, LONG, until
 from test_openapi import check
 
 PRESETS = ["stripe", "github", "shopify", "slack", "meta", "standard_webhooks", "svix", "hmac",
@@ -420,34 +420,6 @@ def test_a_flood_of_bad_signatures_does_not_starve_good_ones(inbox, handler):
         statuses = [wire.request("POST", "/in/s", body, bad)[0] for _ in range(300)]
         assert set(statuses) == {401, 429}
         assert send(server, "s", "github")[0] == 200
-
-
-def test_a_crash_loses_nothing_and_delivers_nothing_twice(inbox, handler):
-    server = inbox(s=("github", "on_unknown: hold"))
-    rounds = 3 if LIGHT else 6 if not LONG else 300
-    accepted = []
-    for number in range(rounds):
-        for extra in range(5):
-            event_id = f"{number}-{extra}"
-            try:
-                if send(server, "s", "github", event_id, number)[0] == 200:
-                    accepted.append(event_id)
-            except Broken:
-                pass
-        time.sleep(0.002 * (number % 7))
-        server.kill9()
-        server.restart()
-    until(lambda: not deliveries(server, status="pending") and
-          not deliveries(server, status="delivering"), "still at work")
-    page = deliveries(server, limit=1000)
-    keys = {one["key"].split(".")[0]: one for one in page}
-    assert set(accepted) <= set(keys)
-    for event_id, one in keys.items():
-        calls = handler.count(one["key"])
-        if one["status"] == "executed":
-            assert calls == 1, event_id
-        else:
-            assert one["status"] == "unknown" and calls <= 1, (event_id, one)
 
 
 def test_people_use_the_command_line(inbox, handler, tmp_path):
