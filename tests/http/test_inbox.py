@@ -338,6 +338,23 @@ def test_a_poison_head_is_parked_and_those_after_it_go_on(inbox, handler):
     assert [c["key"] for c in handler.calls] == ["v1"] * 4 + ["v2", "v3"]
 
 
+def test_a_skipped_version_does_not_outdate_the_ones_before_it(inbox, handler):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}\n" + QUICK))
+    handler.answers = [500] * 4
+
+    def post(version):
+        body = json.dumps({"id": f"v{version}", "created": version, "object": "x"}).encode()
+        return server.request("POST", "/in/s", body, signed("stripe", body))[2]["receipts"][0]
+
+    assert post(9)["decision"] == "first_seen"
+    one = settled(server, "dead_letter", 1, key="v9")[0]
+    server.request("POST", f"/v1/deliveries/{one['delivery_id']}/skip", {"reason": "not ours"})
+    assert post(7)["decision"] == "first_seen"
+    settled(server, key="v7")
+    assert post(6)["decision"] == "stale_version"
+    assert [c["key"] for c in handler.calls] == ["v9"] * 4 + ["v7"]
+
+
 def test_the_evidence_has_each_step_of_a_delivery(inbox, handler):
     server = inbox(s=("stripe", "retry: {attempts: 2, backoff: 20ms}"))
     handler.answers = [500, 500]

@@ -5,19 +5,17 @@ it again. Each event was delivered, or is held for a person because it was under
 person asks the handler what it did, and resolves each: then every event was delivered exactly once.
 """
 import collections
-import json
 import queue
 import random
 import sys
 import threading
 import time
-import urllib.parse
 
 import pytest
 
 import servers
 from crashing_handler import CrashingHandler
-from inbox_help import SECRET, Handler, body_of, signed, source_yaml
+from inbox_help import SECRET, Handler, all_deliveries, body_of, signed, source_yaml
 from once_server import LIGHT, LONG, Broken, until
 from streams import Stream, queue_yaml
 
@@ -99,17 +97,7 @@ class Senders:
 
 def everything(server, source):
     """{key: status} of all deliveries of a source."""
-    found, after = {}, ""
-    while True:
-        status, _, page = server.request("GET",
-            f"/v1/deliveries?limit=1000&source={source}{after}")
-        assert status == 200, page
-        for one in page["deliveries"]:
-            assert one["key"] not in found, one
-            found[one["key"]] = one["status"]
-        if not page.get("next"):
-            return found
-        after = "&after=" + urllib.parse.quote(page["next"])
+    return {one["key"]: one["status"] for one in all_deliveries(server, source)}
 
 
 def settled(server, source, names):
