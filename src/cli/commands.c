@@ -986,7 +986,9 @@ static const struct example_def skip_examples[] = {
 static const char *const inbox_text[] = {
     "once inbox test SOURCE says what a request to a source of the configuration would be taken "
     "for: which secret verifies it, the keys and versions of its events, and how long duplicates "
-    "are recognised. Nothing is remembered and nothing is called.",
+    "are recognised. Where the source has a command instead of a handler, it shows the envelope "
+    "that each event would submit, and whether the registry would accept it. Nothing is remembered "
+    "and nothing is called.",
     "once inbox sign PRESET prints the headers of a request that a sender of this preset would "
     "sign now, one per line, for --header @FILE or for curl.",
     NULL,
@@ -1006,7 +1008,8 @@ static const struct option_def inbox_options[] = {
 };
 
 static const struct exit_def inbox_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
-    EXIT(65, "the request would be refused"), EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
+    EXIT(65, "the request would be refused, or an event would be a dead letter"),
+    EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
     EXIT(78, "the configuration is invalid or cannot be read"), {0}};
 
 static const struct example_def inbox_examples[] = {
