@@ -195,6 +195,10 @@ static const char *const mcp_text[] = {
     "an agent asked again, takes effect once: the server gets the first call, and the others get "
     "its result, with \"io.once/decision\" in its _meta. Everything else passes unchanged, in both "
     "directions. Put this command where the client's configuration has the server's.",
+    "With --upstream the server is a URL that speaks streamable HTTP, of protocol 2026-07-28 or "
+    "of the sessions of 2025-11-25, 2025-06-18 and 2025-03-26. The client still speaks to this "
+    "command on its standard input and output. A stream that breaks is resumed where the server "
+    "allows it.",
     "In tools/list every tool that is not marked as read-only gains two optional arguments, "
     "idempotency_key and request_id, which the server does not see, and idempotentHint. A key "
     "names one call of one tool. The same key with different arguments is an error that says what "
@@ -208,6 +212,11 @@ static const char *const mcp_text[] = {
 
 static const struct option_def mcp_options[] = {
     OPT_CONFIG("the configuration; only its section mcp is used"),
+    TEXT("upstream", "URL", "the server, over streamable HTTP, in the place of COMMAND"),
+    TEXT("header", "LINE",
+        "a header of each request to --upstream, such as 'Authorization: Bearer …'; or @FILE with "
+        "one header per line, to hide them from other users of this machine; may be repeated",
+        .letter = 'H', .repeated = true),
     TEXT("principal", "WHO", "whom the calls belong to; two principals may use the same key",
         .env = "ONCE_PRINCIPAL"),
     TEXT("prefix", "TEXT",
@@ -229,6 +238,8 @@ static const struct example_def mcp_examples[] = {
         "in the place of the server's command in the client's configuration"},
     {"once mcp --config once.yaml --store ~/.once/payments -- ./payments-mcp",
         "a policy for each tool, and a store of its own"},
+    {"once mcp --upstream https://mcp.example/mcp --header @/home/ann/.once/mcp-headers",
+        "a server that is reached over HTTP, with a token that is in a file"},
     {0},
 };
 
@@ -1217,8 +1228,8 @@ const struct command_def commands[] = {
     COMMAND(run, run_options, run_exits, "[--] COMMAND [ARGUMENT...]",
         "run a command once, and replay its outcome to every duplicate", .operands_min = 1,
         .operands_max = SIZE_MAX, .rest_is_operands = true),
-    COMMAND(mcp, mcp_options, mcp_exits, "[--] COMMAND [ARGUMENT...]",
-        "make the tool calls of an MCP server take effect once", .operands_min = 1,
+    COMMAND(mcp, mcp_options, mcp_exits, "[[--] COMMAND [ARGUMENT...]]",
+        "make the tool calls of an MCP server take effect once", .operands_min = 0,
         .operands_max = SIZE_MAX, .rest_is_operands = true),
     COMMAND(send, send_options, send_exits, "METHOD URL",
         "send an HTTP request that takes effect once",
