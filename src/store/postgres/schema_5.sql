@@ -18,7 +18,24 @@ ALTER TABLE entries
     DROP CONSTRAINT IF EXISTS entries_prev_hash_check,
     DROP CONSTRAINT IF EXISTS entries_hash_check;
 
--- Every prepare draws fences, and a search_path of its own is set and taken back at each call. Those
--- who may call these two have set it: sessions of Once, and the functions for applications.
-ALTER FUNCTION draw_fences(bigint) RESET search_path;
-ALTER FUNCTION raise_fences(bigint) RESET search_path;
+-- As in version 1, but with the sequence named in full: every prepare draws fences, and a
+-- search_path of its own was set and taken back at each call.
+DO $do$
+BEGIN
+    EXECUTE format($make$
+CREATE OR REPLACE FUNCTION draw_fences(count bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    first bigint;
+    place oid := %1$L::regclass;
+BEGIN
+    IF count = 0 THEN
+        SELECT last_value + is_called::integer INTO STRICT first FROM %1$s;
+        RETURN first;
+    END IF;
+    PERFORM pg_advisory_lock(1869505381, place::bigint::bit(32)::integer); -- "once"
+    SELECT last_value + is_called::integer INTO STRICT first FROM %1$s;
+    PERFORM setval(place, first + count - 1);
+    PERFORM pg_advisory_unlock(1869505381, place::bigint::bit(32)::integer);
+    RETURN first;
+END $$ $make$, format('%I.fences', current_schema()));
+END $do$;
