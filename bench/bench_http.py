@@ -199,9 +199,9 @@ class Nginx(Web):
         "lease_expires_at": "2026-01-01T00:00:30.000Z",
         "operation_id": "op_019b7a3c-0000-7000-8000-0123456789ab"})
 
-    def __init__(self, directory, tools):
+    def __init__(self, directory, tools, port=None):
         super().__init__(directory, tools)
-        self.port = free_port()
+        self.port = port or free_port()
         config = self.directory / "nginx.conf"
         config.write_text(f"""
 daemon off; worker_processes {CORES}; pid {self.directory}/pid; error_log stderr warn;
@@ -214,6 +214,7 @@ http {{
     scgi_temp_path {self.directory}/scgi;
     server {{
         listen 127.0.0.1:{self.port} reuseport;
+        location = /count {{ stub_status; }}
         location / {{ default_type application/json; return 200 '{self.answer}'; }}
     }}
 }}

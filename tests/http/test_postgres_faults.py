@@ -508,8 +508,8 @@ def test_what_weakens_a_promise_is_named_everywhere(database):
     try:
         checks = node.request("GET", "/readyz?verbose")[2]["checks"]
         said = [check["detail"] for check in checks if check["name"] == "store_caution"]
-        named = [text.partition(":")[0] for text in said]
-        assert named == ["fsync = off", "full_page_writes = off"]
+        weak = [text.partition(":")[0] for text in said]
+        assert weak == ["fsync = off", "full_page_writes = off"]
         until(lambda: '"store_caution"' in node.stderr(), "the log does not say it")
         doctor = json.loads(once("doctor", "--json", "--store", url_of(database)).stdout)
         assert "fsync = off" in json.dumps(doctor)

@@ -21,6 +21,9 @@ unsigned short proxy_port(const struct proxy *proxy);
 /* Cut after this many more bytes to the server, or from it. */
 void proxy_cut_request(struct proxy *proxy, long bytes);
 void proxy_cut_answer(struct proxy *proxy, long bytes);
+/* As proxy_cut_answer, at the end of a whole message of PostgreSQL's; the client then gets these
+ * bytes instead of the rest. They stay the caller's. */
+void proxy_end_answer(struct proxy *proxy, long bytes, const char *words, size_t size);
 /* After the next cut, cut again: the same of the connection that follows (-1: do not). */
 void proxy_cut_again(struct proxy *proxy, long request_bytes, long answer_bytes);
 /* After the next cut, take no connection, as proxy_block. */

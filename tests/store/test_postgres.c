@@ -243,9 +243,25 @@ static void check_put(struct own *own, unsigned number, enum status status)
         ask_sql(own, "SELECT count(*) FROM entries WHERE kind = 'evidence'"), head.seq);
 }
 
-/* Cut at every so many bytes of the commit, in one direction. Returns how often it was cut and the
- * commit had happened all the same. */
-static unsigned cut_commits(struct own *own, bool answers, long stride)
+enum cut { CUT_REQUEST, CUT_ANSWER, CUT_ANSWER_BY_PANIC };
+
+static void cut_arm(struct own *own, enum cut cut, long bytes)
+{
+    /* As a server says it whose disk fails while it writes the commit. */
+    static const char panic[] = "E\0\0\0\x27SPANIC\0VPANIC\0C58030\0Mdisk failed\0\0";
+    switch (cut) {
+    case CUT_REQUEST: proxy_cut_request(own->proxy, bytes); return;
+    case CUT_ANSWER: proxy_cut_answer(own->proxy, bytes); return;
+    case CUT_ANSWER_BY_PANIC:
+        assert_int_equal(sizeof panic - 2, 0x27);
+        proxy_end_answer(own->proxy, bytes, panic, sizeof panic - 1);
+        return;
+    }
+}
+
+/* Cut at every so many bytes of the commit. Returns how often it was cut and the commit had
+ * happened all the same. */
+static unsigned cut_commits(struct own *own, enum cut how, long stride)
 {
     unsigned happened = 0;
     bool cut = true;
@@ -260,11 +276,7 @@ static unsigned cut_commits(struct own *own, bool answers, long stride)
             .entry = kit_entry(own->store, &record.operation_id, "{\"a\":1}")};
         struct commit commit = {.changes = &change, .count = 1};
         assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
-        if (answers) {
-            proxy_cut_answer(own->proxy, bytes);
-        } else {
-            proxy_cut_request(own->proxy, bytes);
-        }
+        cut_arm(own, how, bytes);
         enum status status = own->store->ops->commit(own->store, &commit, &err);
         cut = proxy_has_cut(own->proxy);
         check_put(own, number, status);
@@ -278,14 +290,23 @@ static void a_commit_cut_on_its_way_did_not_happen(void **state)
 {
     struct own *own = *state;
     long stride = getenv("ONCE_TEST_LONG") != NULL ? 1 : 61;
-    (void)cut_commits(own, false, stride); /* the last bytes are a sync that nothing depends on */
+    /* The last bytes are a sync that nothing depends on. */
+    (void)cut_commits(own, CUT_REQUEST, stride);
 }
 
 static void a_commit_whose_answer_is_lost_is_looked_up(void **state)
 {
     struct own *own = *state;
     long stride = getenv("ONCE_TEST_LONG") != NULL ? 1 : 23;
-    assert_true(cut_commits(own, true, stride) > 3); /* never guessed: they did happen */
+    assert_true(cut_commits(own, CUT_ANSWER, stride) > 3); /* never guessed: they did happen */
+}
+
+/* A server that fails may have written the commit: its last words do not say. */
+static void a_commit_that_ends_in_a_panic_is_looked_up(void **state)
+{
+    struct own *own = *state;
+    long stride = getenv("ONCE_TEST_LONG") != NULL ? 1 : 23;
+    assert_true(cut_commits(own, CUT_ANSWER_BY_PANIC, stride) > 0);
 }
 
 /* The client gave the connection up, and the bytes of its commit come to the server later than its
@@ -1050,6 +1071,7 @@ int main(void)
         OWN(rows_that_are_alike_are_written_as_others_are),
         OWN(a_commit_cut_on_its_way_did_not_happen),
         OWN(a_commit_whose_answer_is_lost_is_looked_up),
+        OWN(a_commit_that_ends_in_a_panic_is_looked_up),
         OWN(a_commit_that_comes_after_its_fate_was_told_fails),
         OWN(a_commit_that_nobody_could_ask_about_is_settled_later),
         OWN(a_server_that_was_away_is_used_again),
