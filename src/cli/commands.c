@@ -50,6 +50,13 @@
         TEXT("tenant", "NAME",                                                                     \
             "the tenant, with a store or a server's socket; otherwise the token determines it",    \
             .fallback = "default", .env = "ONCE_TENANT")
+/* What commands that change many effects have in common. */
+#define MANY_EFFECTS(verbs_, which_)                                                               \
+    "Without an id, or with the word effects, once " verbs_ " every " which_ " that the filters "  \
+    "match; --scope is the type of an effect. --dry-run lists them, --yes " verbs_ " them; "       \
+    "without either, once asks on a terminal and refuses elsewhere. Each one has its own "         \
+    "evidence; one that has changed meanwhile is reported and stays as it is. If the server "      \
+    "cannot be reached, once says how far it came; the same line again goes on with the rest."
 /* Selects the operations of a command; read by filter.c. */
 #define OPT_FILTER                                                                                 \
     TEXT("scope", "SCOPE", "only operations in this scope"),                                       \
@@ -425,7 +432,8 @@ static const char *const resolve_text[] = {
     "Without an id, every unknown operation that the filters match is settled: --dry-run lists "
     "them, --yes settles them; without either, once asks on a terminal and refuses elsewhere. "
     "Each one is settled, with its own evidence, for the attempt that was listed. If one fails, "
-    "once says how many were settled; the same line again goes on with the rest.",
+    "once says how many were settled; the same line again goes on with the rest. With the word "
+    "effects these are uncertain effects, and --scope is their type.",
     "If a server holds the store, the operation is settled through the server.",
     NAMED_BY_BEGINNING,
     NULL,
@@ -864,6 +872,7 @@ static const char *const retry_text[] = {
     "refused: look at the provider, then settle it with once resolve.",
     "Of a command: calls the handler of one that was given up again, or retries those of its "
     "effects that were given up.",
+    MANY_EFFECTS("retries", "dead letter"),
     NAMED_BY_BEGINNING,
     NULL,
 };
@@ -871,6 +880,7 @@ static const char *const retry_text[] = {
 static const char *const cancel_text[] = {
     "Settles a pending effect, or a dead letter, as failed. It is not sent.",
     "Of a command: rejects one that has not started, or was given up. It may be submitted again.",
+    MANY_EFFECTS("cancels", "pending effect"),
     NAMED_BY_BEGINNING,
     NULL,
 };
@@ -882,12 +892,16 @@ static const char *const compensate_text[] = {
     "Of a command: undoes all of its acknowledged effects, in reverse order, once each. Refused, "
     "before anything starts, if one of them cannot be undone or is uncertain. If it got stuck, "
     "asking again goes on.",
+    MANY_EFFECTS("compensates", "acknowledged effect"),
     NAMED_BY_BEGINNING,
     NULL,
 };
 
 static const struct option_def effect_options[] = {
     TEXT("reason", "TEXT", "why; kept in the evidence, at most 255 bytes"),
+    OPT_FILTER,
+    FLAG("dry-run", "list what the filters match, and change nothing"),
+    FLAG("yes", "change what the filters match without asking"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -902,6 +916,8 @@ static const struct exit_def effect_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
 static const struct example_def retry_examples[] = {
     {"once retry eff_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"the provider is back\"",
         "send a dead letter again"},
+    {"once retry --scope payment.capture --since 1d --dry-run",
+        "which dead letters of a type would be sent again"},
     {0},
 };
 
@@ -1002,7 +1018,9 @@ static const struct example_def skip_examples[] = {
 static const char *const inbox_text[] = {
     "once inbox test SOURCE says what a request to a source of the configuration would be taken "
     "for: which secret verifies it, the keys and versions of its events, and how long duplicates "
-    "are recognised. Nothing is remembered and nothing is called.",
+    "are recognised. Where the source has a command instead of a handler, it shows the envelope "
+    "that each event would submit, and whether the registry would accept it. Nothing is remembered "
+    "and nothing is called.",
     "once inbox sign PRESET prints the headers of a request that a sender of this preset would "
     "sign now, one per line, for --header @FILE or for curl.",
     NULL,
@@ -1022,7 +1040,8 @@ static const struct option_def inbox_options[] = {
 };
 
 static const struct exit_def inbox_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
-    EXIT(65, "the request would be refused"), EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
+    EXIT(65, "the request would be refused, or an event would be a dead letter"),
+    EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
     EXIT(78, "the configuration is invalid or cannot be read"), {0}};
 
 static const struct example_def inbox_examples[] = {
@@ -1232,14 +1251,18 @@ const struct command_def commands[] = {
         "confirm a command that waits for it", .operands_min = 1, .operands_max = 1),
     COMMAND(deny, confirm_options, confirm_exits, "COMMAND_ID",
         "deny a command that waits for a confirmation", .operands_min = 1, .operands_max = 1),
-    COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID|EFFECT_ID]",
-        "settle an unknown operation, or many, or an uncertain effect", .operands_max = 1),
-    COMMAND(retry, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
-        "send a dead letter again, or a pending effect now", .operands_min = 1, .operands_max = 1),
-    COMMAND(cancel, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
-        "do not send a pending effect at all", .operands_min = 1, .operands_max = 1),
-    COMMAND(compensate, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
-        "undo an acknowledged effect, or all of a command's", .operands_min = 1, .operands_max = 1),
+    COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID|EFFECT_ID|effects]",
+        "settle an unknown operation or an uncertain effect, or many",
+        .operand_choices = {"effects"}, .operands_max = 1),
+    COMMAND(retry, effect_options, effect_exits, "[EFFECT_ID|COMMAND_ID|effects]",
+        "send a dead letter again, or many, or a pending effect now",
+        .operand_choices = {"effects"}, .operands_max = 1),
+    COMMAND(cancel, effect_options, effect_exits, "[EFFECT_ID|COMMAND_ID|effects]",
+        "do not send a pending effect at all, or many", .operand_choices = {"effects"},
+        .operands_max = 1),
+    COMMAND(compensate, effect_options, effect_exits, "[EFFECT_ID|COMMAND_ID|effects]",
+        "undo an acknowledged effect, or many, or all of a command's",
+        .operand_choices = {"effects"}, .operands_max = 1),
     COMMAND(redeliver, delivery_options, delivery_exits, "DELIVERY_ID",
         "deliver a dead letter again", .operands_min = 1, .operands_max = 1),
     COMMAND(skip, delivery_options, delivery_exits, "DELIVERY_ID", "never deliver a delivery",
