@@ -17,6 +17,7 @@
 #include "effect/credential.h"
 #include "effect/next.h"
 #include "effect/publisher.h"
+#include "envelope/envelope.h"
 
 enum {
     IDLE_MS = UPSTREAM_IDLE_MS_USUAL,
@@ -655,25 +656,26 @@ static void put_answer(
 static enum status put_command(struct dispatch_call *call, enum record_status becomes)
 {
     struct effect_outbox *outbox = plan_of(call->plan)->outbox;
-    struct engine_call made = {.arena = call->arena};
-    bool joins = false;
+    struct effect_command_calls made = {.arena = call->arena};
     struct err err = {.status = OK};
     bool has_ended = becomes == RECORD_EXECUTED || is_failure(becomes);
     if (!has_ended || call->other == NULL || call->is_alone) {
         return OK;
     }
-    enum status status = outbox_effect_ends(
-        outbox, call->other, call->record, is_failure(becomes), &made, &joins, &err);
-    if (status == E_NOMEM || !joins) {
+    enum status status =
+        outbox_effect_ends(outbox, call->other, call->record, is_failure(becomes), &made, &err);
+    if (status != OK) {
         return status == E_NOMEM ? E_NOMEM : OK; /* the command is checked again when it is due */
     }
-    struct engine_call *command = dispatch_settle_new(call);
-    if (command == NULL) {
-        return E_NOMEM;
+    for (size_t i = 0; i < made.count; i++) {
+        struct engine_call *command = dispatch_settle_new(call);
+        if (command == NULL) {
+            return E_NOMEM;
+        }
+        made.calls[i].request.actor = command->request.actor;
+        command->request = made.calls[i].request;
+        command->outcome_body = made.calls[i].outcome_body;
     }
-    made.request.actor = command->request.actor;
-    command->request = made.request;
-    command->outcome_body = made.outcome_body;
     return OK;
 }
 
@@ -728,7 +730,7 @@ static void settled(struct dispatch_call *call)
 {
     const struct engine_call *first = call->calls[0];
     const struct engine_call *last = call->calls[call->call_count > 0 ? call->call_count - 1 : 0];
-    bool has_joined = call->call_count > 1 && last->decision.next.kind == RECORD_COMMAND;
+    bool has_joined = call->call_count > 1 && effect_has_moved_command(&last->decision.next);
     if (call->call_count > 0 && first->err.status == OK && !has_joined) {
         outbox_settled(plan_of(call->plan)->outbox, &first->decision.next);
     }
@@ -781,15 +783,15 @@ enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config
 }
 
 enum status outbox_effect_ends(struct effect_outbox *outbox, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err)
 {
     const struct outbox_parent *parent = &outbox->parent;
-    *ret_joins = false;
+    calls->count = 0;
     return parent->ends == NULL || command == NULL || command->kind != RECORD_COMMAND ||
                    !slice_equal(command->key.tenant, effect->key.tenant) /* P9 */
                ? OK
-               : parent->ends(parent->context, command, effect, has_failed, call, ret_joins, err);
+               : parent->ends(parent->context, command, effect, has_failed, calls, err);
 }
 
 void outbox_settled(struct effect_outbox *outbox, const struct record *effect)
