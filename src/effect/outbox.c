@@ -187,6 +187,7 @@ static struct slice lane_of(
 struct outbox_call {
     const struct config_effect *type;
     struct effect_detail detail;
+    bool is_readable; /* the record's detail; else detail is empty */
     struct next_lookup_statuses statuses;
     char token[ACK_TOKEN_TEXT_BYTES + 1];
     char ack_url[sizeof "/v1/effects//ack" + KIND_ID_TEXT_BYTES];
@@ -304,7 +305,10 @@ static enum status begin_call(struct dispatch_call *call, struct err *err)
     call->own = sending;
     sending->type = type_of(call->plan, call->record);
     sending->sent_nanos = clock_nanos();
-    return effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
+    enum status status =
+        effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
+    sending->is_readable = status == OK;
+    return status;
 }
 
 /* N8: it may have waited for its turn, for a breaker or for a process since that was decided. */
@@ -423,13 +427,15 @@ static void put_retry(struct request *request, const struct outbox_call *sending
 }
 
 /* It cannot be sent as it is. Its attempt is used up, and a person must look at it: it is a dead
- * letter, or unknown if an earlier attempt may have happened (N6, N8). */
+ * letter, or unknown if an earlier attempt may have happened (N6, N8, N10). */
 static void put_impossible(
     const struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
     size_t len = strnlen(call->fault.text, LIMIT_REASON_BYTES_MAX);
-    request->kind = sending->detail.is_uncertain ? REQUEST_UNKNOWN : REQUEST_GIVE_UP;
-    request->policy.attempts_max = sending->detail.is_uncertain ? 0 : call->record->attempt;
+    struct next_facts facts = facts_of(call, sending);
+    bool is_unknown = next_may_have_happened(&facts, sending->is_readable);
+    request->kind = is_unknown ? REQUEST_UNKNOWN : REQUEST_GIVE_UP;
+    request->policy.attempts_max = is_unknown ? 0 : call->record->attempt;
     request->reason = slice_of(call->fault.text, len);
 }
 
