@@ -195,6 +195,12 @@ static const char *const mcp_text[] = {
     "an agent asked again, takes effect once: the server gets the first call, and the others get "
     "its result, with \"io.once/decision\" in its _meta. Everything else passes unchanged, in both "
     "directions. Put this command where the client's configuration has the server's.",
+    "With --upstream the server is a URL that speaks streamable HTTP, of protocol 2026-07-28 or "
+    "of the sessions of 2025-11-25, 2025-06-18 and 2025-03-26. The client still speaks to this "
+    "command on its standard input and output. A stream that breaks is resumed where the server "
+    "allows it.",
+    "With --serve Once is the server: tools to begin and seal operations, to submit and confirm "
+    "commands, and to look at what became of them, with the rights of --token.",
     "In tools/list every tool that is not marked as read-only gains two optional arguments, "
     "idempotency_key and request_id, which the server does not see, and idempotentHint. A key "
     "names one call of one tool. The same key with different arguments is an error that says what "
@@ -208,6 +214,12 @@ static const char *const mcp_text[] = {
 
 static const struct option_def mcp_options[] = {
     OPT_CONFIG("the configuration; only its section mcp is used"),
+    TEXT("upstream", "URL", "the server, over streamable HTTP, in the place of COMMAND"),
+    FLAG("serve", "be an MCP server, whose tools are Once's own"),
+    TEXT("header", "LINE",
+        "a header of each request to --upstream, such as 'Authorization: Bearer …'; or @FILE with "
+        "one header per line, to hide them from other users of this machine; may be repeated",
+        .letter = 'H', .repeated = true),
     TEXT("principal", "WHO", "whom the calls belong to; two principals may use the same key",
         .env = "ONCE_PRINCIPAL"),
     TEXT("prefix", "TEXT",
@@ -229,6 +241,10 @@ static const struct example_def mcp_examples[] = {
         "in the place of the server's command in the client's configuration"},
     {"once mcp --config once.yaml --store ~/.once/payments -- ./payments-mcp",
         "a policy for each tool, and a store of its own"},
+    {"once mcp --upstream https://mcp.example/mcp --header @/home/ann/.once/mcp-headers",
+        "a server that is reached over HTTP, with a token that is in a file"},
+    {"once mcp --serve --server https://once.example",
+        "Once itself as a server; the token is in ONCE_TOKEN"},
     {0},
 };
 
@@ -1002,7 +1018,9 @@ static const struct example_def skip_examples[] = {
 static const char *const inbox_text[] = {
     "once inbox test SOURCE says what a request to a source of the configuration would be taken "
     "for: which secret verifies it, the keys and versions of its events, and how long duplicates "
-    "are recognised. Nothing is remembered and nothing is called.",
+    "are recognised. Where the source has a command instead of a handler, it shows the envelope "
+    "that each event would submit, and whether the registry would accept it. Nothing is remembered "
+    "and nothing is called.",
     "once inbox sign PRESET prints the headers of a request that a sender of this preset would "
     "sign now, one per line, for --header @FILE or for curl.",
     NULL,
@@ -1022,7 +1040,8 @@ static const struct option_def inbox_options[] = {
 };
 
 static const struct exit_def inbox_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
-    EXIT(65, "the request would be refused"), EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
+    EXIT(65, "the request would be refused, or an event would be a dead letter"),
+    EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
     EXIT(78, "the configuration is invalid or cannot be read"), {0}};
 
 static const struct example_def inbox_examples[] = {
@@ -1214,8 +1233,8 @@ const struct command_def commands[] = {
     COMMAND(run, run_options, run_exits, "[--] COMMAND [ARGUMENT...]",
         "run a command once, and replay its outcome to every duplicate", .operands_min = 1,
         .operands_max = SIZE_MAX, .rest_is_operands = true),
-    COMMAND(mcp, mcp_options, mcp_exits, "[--] COMMAND [ARGUMENT...]",
-        "make the tool calls of an MCP server take effect once", .operands_min = 1,
+    COMMAND(mcp, mcp_options, mcp_exits, "[[--] COMMAND [ARGUMENT...]]",
+        "make the tool calls of an MCP server take effect once", .operands_min = 0,
         .operands_max = SIZE_MAX, .rest_is_operands = true),
     COMMAND(send, send_options, send_exits, "METHOD URL",
         "send an HTTP request that takes effect once",
