@@ -74,6 +74,11 @@ struct commands_event {
 enum status commands_inbound(struct commands *commands, const struct commands_event *event,
     struct engine_call *call, int64_t *ret_after_ms, struct err *err) MUST_CHECK;
 
+/* Whether the registry of a configuration would accept it, and the key it would have; nothing is
+ * made. E_INVALID: the text says why not. E_NOMEM. */
+enum status commands_inbound_check(struct config *config, const struct commands_event *event,
+    struct arena *arena, struct slice *ret_key, struct err *err) MUST_CHECK;
+
 /* Stop expiring confirmations: the server is about to end. */
 void commands_cut(struct commands *commands);
 /* No call of the door is in the engine. */

@@ -505,13 +505,21 @@ const char *server_broker(size_t number, struct err *err)
 
 /* ---- trying the inbox ---------------------------------------------------------------------- */
 
+static enum status check_event(struct config *config, const struct inbox_submitted *event,
+    struct arena *arena, struct slice *ret_key, struct err *err)
+{
+    struct commands_event made = {event->tenant, event->envelope, event->request_id};
+    return commands_inbound_check(config, &made, arena, ret_key, err);
+}
+
 enum status server_inbox_try(
     const struct server_inbox_trial *trial, struct buf *out, bool *ret_accepted, struct err *err)
 {
     struct inbox_trial asked = {.config = trial->config,
         .source = slice_str(trial->source),
         .request = trial->request,
-        .now_ms = trial->now_ms};
+        .now_ms = trial->now_ms,
+        .check_command = check_event};
     return inbox_try(&asked, &mem_libc, out, ret_accepted, err);
 }
 
