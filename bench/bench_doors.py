@@ -36,6 +36,7 @@ class Door(Loaded):
     """One server with one door, loaded through it."""
 
     settings, what, kind = "", "", None  # kind: of the work that is settled in the background
+    resting = 0  # of that kind, and not to be settled while it is loaded
 
     def __init__(self, directory, tools, binary, behind):
         super().__init__(directory, tools)
@@ -73,7 +74,7 @@ class Door(Loaded):
             return super().load(seconds, first, ours)
         before, begun = self.executed(), time.monotonic()
         _, result = super().load(seconds, first, ours)
-        while any(self.unsettled().values()):
+        while sum(self.unsettled().values()) > self.resting:
             if time.monotonic() > begun + seconds + SETTLE_S:
                 raise Missing(f"{self.name}: not settled after {SETTLE_S} s: {self.unsettled()}")
             time.sleep(0.005)
