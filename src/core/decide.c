@@ -158,6 +158,16 @@ static bool may_try_again(const struct record *found, const struct policy *polic
 
 /* ---- grants, now or later ------------------------------------------------------------------ */
 
+/* Whether the record's door must act when it becomes unknown: ask the provider, or call again. An
+ * operation is taken over by its next caller. What Once performs itself is taken over by Once: its
+ * caller may never come again. */
+static bool door_acts(const struct record *record, enum on_unknown policy)
+{
+    bool acts = policy == ON_UNKNOWN_RECONCILE ||
+                (policy == ON_UNKNOWN_TAKEOVER && record->kind != RECORD_OPERATION);
+    return acts && record->door != RECORD_DOOR_NONE;
+}
+
 /* Gives the right to execute. The fence is new every time (P4). */
 static void grant(struct decision *decision, enum decision_kind kind, const char *rule,
     const struct request *request, struct decide_moment moment)
@@ -170,9 +180,7 @@ static void grant(struct decision *decision, enum decision_kind kind, const char
     record->attempt += record->attempt < UINT32_MAX;
     record->lease_expires_ms = moment.now_ms + request->policy.lease_ms;
     record->holder = request->holder;
-    /* Only a door can ask the provider. */
-    record->reconciles =
-        request->policy.on_unknown == ON_UNKNOWN_RECONCILE && record->door != RECORD_DOOR_NONE;
+    record->reconciles = door_acts(record, request->policy.on_unknown);
     forget_outcome(record);
     put(decision, kind, rule, moment);
 }

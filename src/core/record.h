@@ -155,7 +155,7 @@ struct record {
     struct slice trace;          /* canonical JSON of the first request's trace ids */
     struct slice reason;         /* why it was released, is unknown, or was settled */
     enum record_door door;       /* the door that made it, or granted it last */
-    bool reconciles;             /* when it becomes unknown, its door must ask the provider */
+    bool reconciles;             /* when it becomes unknown, its door must act, not a caller */
     uint64_t holder;             /* the incarnation that holds the grant; 0: not one of ours */
     struct op_id parent;         /* an effect's command; zero: absent */
     int64_t due_ms;              /* when somebody must act, if that is not the end of its lease or

@@ -41,6 +41,9 @@ static void put_state(struct jsonw *json, const struct record *record)
 {
     jsonw_str(json, "status", kind_word(RECORD_EFFECT, record->status, record->attempt));
     jsonw_bool(json, "uncertain", kind_uncertain(RECORD_EFFECT, record->status));
+    if (record->status == RECORD_COMPENSATING) { /* CCO-4 has no word for it */
+        jsonw_bool(json, "compensating", true);
+    }
     jsonw_u64(json, "attempt", record->attempt);
     if (record->status == RECORD_PENDING) {
         jsonw_time(json, "next_attempt_at", record->due_ms);

@@ -17,6 +17,7 @@
 enum {
     CHAINING_CALLS_MAX = 100000, /* housekeeping calls: more than a day of decisions */
     CHAINS_MAX = 1 << 20,        /* chains of a source; more would need a table of their own */
+    PIECE_ATTEMPTS = 3,
     PIECE_ENTRIES = 512,
     SHOWN_BYTES_MAX = 4096,
 };
@@ -217,7 +218,8 @@ static enum status target_failed(const struct copy *self, enum status status, st
     return err->status;
 }
 
-/* Commits a piece on the target. */
+/* Commits a piece on the target. A process that was held up between prepare and commit is told that
+ * its commit did not happen (S10): the piece is prepared again. */
 static enum status commit_piece(
     struct copy *self, const struct change *changes, size_t count, struct err *err)
 {
@@ -227,8 +229,17 @@ static enum status commit_piece(
     struct store_batch batch = {.arena = &none};
     struct commit commit = {
         .changes = changes, .count = count, .fence_floor = self->state.fence, .inherits = true};
-    enum status status = to->ops->prepare(to, &batch, err);
-    status = status == OK ? to->ops->commit(to, &commit, err) : status;
+    enum status status = OK;
+    for (int attempt = 0; attempt < PIECE_ATTEMPTS; attempt++) {
+        status = to->ops->prepare(to, &batch, err);
+        if (status != OK) {
+            break;
+        }
+        status = to->ops->commit(to, &commit, err);
+        if (status != E_UNAVAILABLE) {
+            break;
+        }
+    }
     arena_release(&none);
     return status == OK ? OK : target_failed(self, status, err);
 }

@@ -105,8 +105,8 @@ def test_a_full_database_is_named_and_the_copy_goes_on_when_there_is_room(large,
 
 # --- A copy that is stopped in the middle ---------------------------------------------------------
 
-def stopped_midway(source, place, kind):
-    """(process, target): a copy that has begun and is held by SIGSTOP."""
+def stopped_midway(source, place, kind, is_there=None):
+    """(process, target): a copy that is_there(target), or has begun, and is held by SIGSTOP."""
     seconds, target = 0.15, place(kind, "target")
     for attempt in range(300):
         process = subprocess.Popen([BINARY, "copy", source, target], text=True,
@@ -117,7 +117,7 @@ def stopped_midway(source, place, kind):
         if process.poll() is not None:  # too late: a new target, sooner
             process.communicate()
             target, seconds = place(kind, f"target{attempt}"), seconds * 0.9
-        elif is_begun(target):
+        elif (is_there or is_begun)(target):
             return process, target
         else:
             process.kill()
@@ -202,6 +202,20 @@ def test_a_journal_that_is_copied_cannot_be_changed(large, place, tmp_path):
     assert ran.returncode != 0 and f"in use by pid {process.pid}" in ran.stderr, ran
     code, out, err = resumed(process)
     assert code == 0, (out, err)
+
+
+def test_a_copy_that_is_held_up_before_its_commit_commits_again(large, place, postgres):
+    """The server ends the transaction of a process that stands still; the copy goes on."""
+    def is_prepared(_):
+        time.sleep(0.1)  # what was asked before the stop is answered
+        return postgres.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'once'"
+            " AND state = 'idle in transaction' AND query LIKE '%FROM tallies%'") == "1"
+
+    process, target = stopped_midway(large, place, "postgres", is_prepared)
+    time.sleep(10.5)
+    code, out, err = resumed(process)
+    assert code == 0, (out, err)
+    assert documents(target) == documents(large)
 
 
 def test_a_long_copy_says_how_far_it_is(large, place):

@@ -146,11 +146,12 @@ void oracle_ends(const struct sim_wire *wire, bool is_well)
         if (!is_well) {
             open_breaker(breaker);
         }
-    } else if (!breaker->is_open && is_well) {
-        breaker->failures = 0;
-    } else if (!breaker->is_open && wire->admitted_ms > breaker->closed_ms &&
-               ++breaker->failures == SIM_FAILURES) {
-        open_breaker(breaker);
+    } else if (!breaker->is_open && wire->admitted_ms >= breaker->closed_ms) {
+        /* In the millisecond of the closing too: before it, only the probe was admitted. */
+        breaker->failures = is_well ? 0 : breaker->failures + 1;
+        if (breaker->failures == SIM_FAILURES) {
+            open_breaker(breaker);
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 
 #include "check_c.h"
 
-enum { PROXY_TURN_MS = 5, PROXY_BYTES = 64 << 10, PROXY_LINKS_MAX = 8192 };
+enum { PROXY_TURN_MS = 5, PROXY_WORDS_MS = 200, PROXY_BYTES = 64 << 10, PROXY_LINKS_MAX = 8192 };
 
 struct proxy {
     int listener;
@@ -22,9 +22,12 @@ struct proxy {
     long answer_left;     /* likewise from it */
     long request_next;    /* likewise, from the next cut on */
     long answer_next;
+    const char *words; /* for the client, at the next cut of an answer */
+    size_t words_bytes;
     bool blocks; /* from the next cut on */
     bool holds;  /* the next request */
     bool blocked;
+    bool muted; /* what the server says is thrown away */
     bool has_cut;
     bool stopping;
     pthread_t links[PROXY_LINKS_MAX]; /* one thread for each connection so far; the main thread's */
@@ -56,6 +59,32 @@ static void send_all(int fd, const char *bytes, size_t size)
     }
 }
 
+/* How many of the bytes are whole messages: a type, and a length that counts itself. */
+static size_t whole_messages(const char *bytes, size_t size)
+{
+    size_t at = 0;
+    while (size - at >= 5) {
+        const unsigned char *length = (const unsigned char *)bytes + at + 1;
+        size_t total = 1 + ((size_t)length[0] << 24 | (size_t)length[1] << 16 |
+                               (size_t)length[2] << 8 | (size_t)length[3]);
+        if (total > size - at) {
+            break;
+        }
+        at += total;
+    }
+    return at;
+}
+
+/* The server's last words. The client has time to read them before the connection ends. */
+static void end_answer(struct proxy *proxy, int client, const char *bytes, size_t allowed)
+{
+    struct pollfd gone = {.fd = client, .events = POLLIN};
+    send_all(client, bytes, whole_messages(bytes, allowed));
+    send_all(client, proxy->words, proxy->words_bytes);
+    proxy->words = NULL;
+    (void)poll(&gone, 1, PROXY_WORDS_MS);
+}
+
 /* Hand on what arrived at one side. False: this connection is over. */
 static bool pass(struct proxy *proxy, int from, int to, long *left, bool is_request)
 {
@@ -63,6 +92,9 @@ static bool pass(struct proxy *proxy, int from, int to, long *left, bool is_requ
     ssize_t got = recv(from, bytes, sizeof bytes, 0);
     if (got <= 0) {
         return false;
+    }
+    if (!is_request && proxy->muted) {
+        return true;
     }
     if (is_request && proxy->holds) {
         struct pollfd more = {.fd = from, .events = POLLIN};
@@ -85,7 +117,11 @@ static bool pass(struct proxy *proxy, int from, int to, long *left, bool is_requ
         proxy->blocked = proxy->blocked || proxy->blocks;
         proxy->blocks = false;
         proxy->has_cut = true;
-        send_all(to, bytes, allowed);
+        if (!is_request && proxy->words != NULL) {
+            end_answer(proxy, to, bytes, allowed);
+        } else {
+            send_all(to, bytes, allowed);
+        }
         return false;
     }
     *left -= *left >= 0 ? got : 0;
@@ -223,6 +259,15 @@ void proxy_cut_answer(struct proxy *proxy, long bytes)
     arm(proxy, -1, bytes);
 }
 
+void proxy_end_answer(struct proxy *proxy, long bytes, const char *words, size_t size)
+{
+    arm(proxy, -1, bytes);
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->words = words;
+    proxy->words_bytes = size;
+    (void)pthread_mutex_unlock(&proxy->lock);
+}
+
 void proxy_cut_again(struct proxy *proxy, long request_bytes, long answer_bytes)
 {
     (void)pthread_mutex_lock(&proxy->lock);
@@ -277,6 +322,13 @@ void proxy_deliver(struct proxy *proxy, char *ret_answer, size_t size)
     assert_true(got > 0);
     ret_answer[got] = '\0';
     (void)close(server);
+}
+
+void proxy_mute(struct proxy *proxy, bool is_muted)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->muted = is_muted;
+    (void)pthread_mutex_unlock(&proxy->lock);
 }
 
 void proxy_block(struct proxy *proxy, bool is_blocked)

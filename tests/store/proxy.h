@@ -21,6 +21,9 @@ unsigned short proxy_port(const struct proxy *proxy);
 /* Cut after this many more bytes to the server, or from it. */
 void proxy_cut_request(struct proxy *proxy, long bytes);
 void proxy_cut_answer(struct proxy *proxy, long bytes);
+/* As proxy_cut_answer, at the end of a whole message of PostgreSQL's; the client then gets these
+ * bytes instead of the rest. They stay the caller's. */
+void proxy_end_answer(struct proxy *proxy, long bytes, const char *words, size_t size);
 /* After the next cut, cut again: the same of the connection that follows (-1: do not). */
 void proxy_cut_again(struct proxy *proxy, long request_bytes, long answer_bytes);
 /* After the next cut, take no connection, as proxy_block. */
@@ -29,6 +32,8 @@ void proxy_block_after_cut(struct proxy *proxy);
  * server, and returns the beginning of what that says. */
 void proxy_hold(struct proxy *proxy);
 void proxy_deliver(struct proxy *proxy, char *ret_answer, size_t size);
+/* Throw away what the server says (or hand it on again). */
+void proxy_mute(struct proxy *proxy, bool is_muted);
 /* Close every connection at once, and take none (or take them again). */
 void proxy_block(struct proxy *proxy, bool is_blocked);
 /* Whether a cut is still to come. */

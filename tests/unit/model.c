@@ -599,7 +599,9 @@ static void apply(const struct deed *deed, const struct request *request,
     if (deed->grants) {
         to->fence = moment.fence_next;
         to->attempt += 1;
-        to->reconciles = request->policy.on_unknown == ON_UNKNOWN_RECONCILE && to->door != 0;
+        to->reconciles =
+            to->door != 0 && request->policy.on_unknown != ON_UNKNOWN_HOLD &&
+            (to->kind != RECORD_OPERATION || request->policy.on_unknown != ON_UNKNOWN_TAKEOVER);
     }
     apply_times(deed, request, moment.now_ms, to);
     apply_names(deed, request, to);

@@ -426,6 +426,24 @@ static void what_becomes_unknown_is_due_at_once_where_its_door_reconciles(void *
     assert_int_equal(ask_at(end_ms, &unknown, postpone).kind, DECISION_STALE_FENCE);
 }
 
+/* Nobody may ever submit a command again; an operation's caller has to come back for it anyway. */
+static void what_once_performs_is_due_at_once_where_it_may_be_taken_over(void **state)
+{
+    (void)state;
+    for (int kind = RECORD_OPERATION; kind <= RECORD_COMMAND; kind++) {
+        struct request begin = first_request(REQUEST_BEGIN, (enum record_kind)kind);
+        begin.door = kind == RECORD_COMMAND ? RECORD_DOOR_COMMANDS : RECORD_DOOR_GATEWAY;
+        begin.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
+        struct record running = ask_at(START_MS, NULL, begin).next;
+        struct request over = holder_request(REQUEST_LEASE_OVER, &running);
+        int64_t end_ms = START_MS + LEASE_MS;
+        struct record unknown = ask_at(end_ms, &running, over).next;
+        assert_int_equal(unknown.status, RECORD_UNKNOWN);
+        int64_t due_ms = kind == RECORD_COMMAND ? end_ms : INT64_MAX;
+        assert_true(record_due_ms(&unknown) == due_ms);
+    }
+}
+
 static void a_command_waits_and_is_not_started_after_its_confirmation_is_over(void **state)
 {
     (void)state;
@@ -619,6 +637,7 @@ int main(void)
         TEST(a_retry_is_the_holders_and_dies_with_its_attempts),
         TEST(what_a_dead_process_held_is_unknown_at_once_and_nothing_else),
         TEST(what_becomes_unknown_is_due_at_once_where_its_door_reconciles),
+        TEST(what_once_performs_is_due_at_once_where_it_may_be_taken_over),
         TEST(a_command_waits_and_is_not_started_after_its_confirmation_is_over),
         TEST(a_wake_for_an_earlier_version_starts_nothing),
         TEST(a_cancellation_for_an_earlier_version_changes_nothing),

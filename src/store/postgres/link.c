@@ -442,6 +442,12 @@ bool link_failed_as(const PGresult *result, const char *sqlstate)
     return state != NULL && strcmp(state, sqlstate) == 0;
 }
 
+bool link_ended(const PGresult *result)
+{
+    const char *severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    return severity != NULL && (strcmp(severity, "FATAL") == 0 || strcmp(severity, "PANIC") == 0);
+}
+
 enum status link_status(const PGresult *result, struct err *err)
 {
     const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);

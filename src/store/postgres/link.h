@@ -77,5 +77,7 @@ void link_drain(struct pg_link *link);
 enum status link_status(const PGresult *result, struct err *err);
 /* Whether a failed result has this SQLSTATE. */
 bool link_failed_as(const PGresult *result, const char *sqlstate);
+/* Whether the server ends the connection with this result: FATAL or PANIC. */
+bool link_ended(const PGresult *result);
 
 #endif

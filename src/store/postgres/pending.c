@@ -165,6 +165,9 @@ static enum status receive_commit(struct pg_link *link, struct err *err)
     PGresult *result = NULL;
     enum status status = link_next(link, &result, err);
     bool committed = status == OK && result != NULL && strcmp(PQcmdStatus(result), "COMMIT") == 0;
+    if (link_ended(result)) { /* a server that fails during a commit may have written it */
+        link_close(link);
+    }
     PQclear(result);
     status = status == OK ? link_finish(link, err) : status;
     return status == OK && !committed
