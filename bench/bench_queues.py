@@ -134,6 +134,12 @@ inbox: {{sources: {{
 
     resident = Gateway.resident
 
+    def is_still(self):
+        """Those that wrk no longer waited for have come too."""
+        self.resting = sum(self.unsettled().values())
+        time.sleep(1)
+        return self.resting == sum(self.unsettled().values())
+
     def fill(self, count):
         """Until so many wait; bytes of memory for each."""
         before, there = self.resident(), 0
@@ -142,8 +148,7 @@ inbox: {{sources: {{
             there += bench_gateway.Loaded.load(self, 5)[1]["requests"]
             say(f"{there:,} wait")
         self.request.write_text(self.text(), newline="")
-        wait_until(lambda: sum(self.unsettled().values()) >= there, "the count")
-        self.resting = sum(self.unsettled().values())
+        wait_until(lambda: self.is_still() and self.resting >= there, "the backlog")
         return (self.resident() - before) / self.resting
 
 
