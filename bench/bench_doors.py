@@ -36,14 +36,15 @@ class Door(Loaded):
     """One server with one door, loaded through it."""
 
     settings, what, kind = "", "", None  # kind: of the work that is settled in the background
+    resting = 0  # of that kind, and not to be settled while it is loaded
 
-    def __init__(self, directory, tools, binary, behind):
+    def __init__(self, directory, tools, binary, behind, store=None):
         super().__init__(directory, tools)
         self.request.write_text(self.text(), newline="")
         config = self.directory / "once.yaml"
         config.write_text("log: {decisions: false}\n" + self.settings.format(port=behind))
         self.launch(binary, "serve", "--listen", "127.0.0.1:0", "--config", config, "--store",
-            f"journal:{self.directory}/data")
+            store or f"journal:{self.directory}/data")
         address = r"http://127\.0\.0\.1:(\d+)"
         wait_until(lambda: self.check() or re.search(address, self.log.read_text()), "once serve")
         self.port = int(re.search(address, self.log.read_text()).group(1))
@@ -73,13 +74,15 @@ class Door(Loaded):
             return super().load(seconds, first, ours)
         before, begun = self.executed(), time.monotonic()
         _, result = super().load(seconds, first, ours)
-        while any(self.unsettled().values()):
+        # The counts of a shared store may be a little old.
+        while self.executed() - before < result["requests"] or \
+                sum(self.unsettled().values()) > self.resting:
             if time.monotonic() > begun + seconds + SETTLE_S:
                 raise Missing(f"{self.name}: not settled after {SETTLE_S} s: {self.unsettled()}")
             time.sleep(0.005)
         took = time.monotonic() - begun
         # Those that wrk no longer waited for when its time was over are there as well.
-        done = self.executed() - before
+        self.done = done = self.executed() - before
         if not result["requests"] <= done <= result["requests"] + CONNECTIONS:
             raise Missing(f"{self.name}: {done} of {result['requests']} were called out for")
         return done / took, result

@@ -66,8 +66,8 @@ class Origin(Nginx, Loaded):
     name = "origin"
     answer = json.dumps({"id": "pay_7f3a9c21", "status": "captured", "amount": 1999})
 
-    def __init__(self, directory, tools):
-        Nginx.__init__(self, directory, tools)
+    def __init__(self, directory, tools, port=None):
+        Nginx.__init__(self, directory, tools, port)
         self.request.write_text(request_text(), newline="")
 
     def load(self, seconds, first=None, ours=True):
@@ -302,9 +302,9 @@ class Bench:
             process.stop()
 
 
-def main(kind=Bench):
+def main(kind=Bench, **more):
     options = {"dir": "", "tools": "", "once": "", "seconds": "3", "rounds": "5", "only": "",
-        "alone": ""}
+        "alone": "", **more}
     options.update(word.split("=", 1) for word in sys.argv[1:])
     bench = kind(options)
     try:

@@ -7,6 +7,7 @@ All servers run from the start, each with data of its own below dir, and take tu
 only one at a time has work. Prints one row a line, as the other programs do (bench.h). alone=1
 loads Once only, for a profile.
 """
+import itertools
 import json
 import os
 import pwd
@@ -117,7 +118,7 @@ def request_text():
 class Web(Process):
     """What is loaded over HTTP, with the same requests from the same program."""
 
-    numbers = 0  # of the runs so far, of all of them
+    numbers = itertools.count(1)  # of the runs, of all of them
 
     def __init__(self, directory, tools):
         super().__init__(directory)
@@ -126,8 +127,7 @@ class Web(Process):
         self.request.write_text(request_text(), newline="")
 
     def first(self):
-        Web.numbers += 1
-        return Web.numbers * RUN_NUMBERS
+        return next(Web.numbers) * RUN_NUMBERS
 
     def load(self, seconds, *more):
         """Answers a second, as many as it gives."""
@@ -199,9 +199,9 @@ class Nginx(Web):
         "lease_expires_at": "2026-01-01T00:00:30.000Z",
         "operation_id": "op_019b7a3c-0000-7000-8000-0123456789ab"})
 
-    def __init__(self, directory, tools):
+    def __init__(self, directory, tools, port=None):
         super().__init__(directory, tools)
-        self.port = free_port()
+        self.port = port or free_port()
         config = self.directory / "nginx.conf"
         config.write_text(f"""
 daemon off; worker_processes {CORES}; pid {self.directory}/pid; error_log stderr warn;
@@ -214,6 +214,7 @@ http {{
     scgi_temp_path {self.directory}/scgi;
     server {{
         listen 127.0.0.1:{self.port} reuseport;
+        location = /count {{ stub_status; }}
         location / {{ default_type application/json; return 200 '{self.answer}'; }}
     }}
 }}

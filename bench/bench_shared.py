@@ -11,12 +11,12 @@ B10-hand is begin and seal beside what people write by hand (by_hand.py), in tur
 rate with `keys` live keys ÷ the rate with `few` before. Prints one row a line, as the other
 programs do (bench.h).
 """
+import concurrent.futures
 import json
 import re
 import statistics
 import subprocess
 import sys
-import threading
 
 import bench_http
 from bench_http import (CONNECTIONS, HERE, Missing, Once, Path, Postgres, Redis, half_load, row,
@@ -99,16 +99,9 @@ class Bench:
 
     def together(self, nodes, seconds):
         """What all of them reach at once."""
-        rates = []
-        threads = [threading.Thread(target=lambda node=node: rates.append(node.load(seconds)[0]))
-            for node in nodes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if len(rates) != len(nodes):
-            raise Missing("a load failed")
-        return sum(rates)
+        with concurrent.futures.ThreadPoolExecutor(len(nodes)) as pool:
+            loads = [pool.submit(node.load, seconds) for node in nodes]
+            return sum(load.result()[0] for load in loads)
 
     def round(self, number):
         loads = {"engine": lambda seconds: self.database.load(seconds)[0]}
@@ -130,9 +123,20 @@ class Bench:
             if ident == "B10":
                 result.update(half_load(self.rates[count], self.seconds, once=self.nodes[0],
                     pgbench=self.database))
+                result["begins_per_commit"] = self.begins_per_commit()
+            elif kind is Redis:
+                result.update(half_load(self.rates[count], self.seconds, once=self.nodes[0]))
             print(json.dumps({**result, "what": what(kind, count)}), flush=True)
         for ident, measure in self.others.items():
             print(json.dumps({"id": ident, **measure()}), flush=True)
+
+    def begins_per_commit(self):
+        """Each commit is one batch, which takes two round trips."""
+        def commits():
+            return int(self.database.ask("SELECT sum(commits) FROM once.chains").stdout.split()[2])
+        before = commits()
+        _, begins = self.nodes[0].load(self.seconds)
+        return round(begins / max(1, commits() - before), 1)
 
     def by_hand(self, seconds):
         done = subprocess.run([HERE / "by_hand.py",

@@ -198,7 +198,21 @@ class RabbitQueue:
                 properties = pika.BasicProperties(delivery_mode=2,
                     content_type=fields.pop("content-type", None),
                     message_id=fields.pop("message-id", None), headers=fields or None)
-                channel.basic_publish("", queue or self.name, body, properties, mandatory=True)
+                self.publish_one(channel, queue or self.name, body, properties)
+
+    @staticmethod
+    def publish_one(channel, queue, body, properties):
+        """A server that has just come back may return a message: its queue is not there yet."""
+        import pika  # pylint: disable=import-outside-toplevel
+        until = time.monotonic() + START_S
+        while True:
+            try:
+                channel.basic_publish("", queue, body, properties, mandatory=True)
+                return
+            except pika.exceptions.UnroutableError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def add(self, body, **fields):
         self.publish([(body, named(fields, "cloudEvents:"))])

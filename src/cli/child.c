@@ -39,6 +39,14 @@ void child_unblock(const sigset_t *before)
     (void)pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
+int child_signals_open(void)
+{
+    sigset_t set;
+    forwarded_set(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
 int child_pending_signal(void)
 {
     sigset_t set;
@@ -109,14 +117,11 @@ static int make_pipe(int *ret_read, int *ret_write)
 /* Everything but the streams. */
 static int init(struct child *child, const sigset_t *before, struct capture *capture)
 {
-    sigset_t set;
     *child = (struct child){.mask_before = *before, .capture = capture, .signals = -1};
     child->streams[0].from = child->streams[1].from = -1;
     child->streams[0].to = child->streams[1].to = -1;
     capture_init(&child->late, LIMIT_OUTCOME_BYTES_MAX);
-    forwarded_set(&set);
-    (void)sigaddset(&set, SIGCHLD);
-    child->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    child->signals = child_signals_open();
     return child->signals < 0 ? errno : 0;
 }
 

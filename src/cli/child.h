@@ -47,6 +47,8 @@ struct child {
 /* Block the signals that are passed on. One that arrives before the command runs stays pending. */
 void child_block(sigset_t *ret_before);
 void child_unblock(const sigset_t *before);
+/* A descriptor that is readable while one of them is pending; -1: errno says why. */
+int child_signals_open(void) MUST_CHECK;
 /* If a signal that asks us to end is pending: its number, and it is consumed; 0: none. */
 int child_pending_signal(void);
 

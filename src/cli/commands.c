@@ -50,6 +50,13 @@
         TEXT("tenant", "NAME",                                                                     \
             "the tenant, with a store or a server's socket; otherwise the token determines it",    \
             .fallback = "default", .env = "ONCE_TENANT")
+/* What commands that change many effects have in common. */
+#define MANY_EFFECTS(verbs_, which_)                                                               \
+    "Without an id, or with the word effects, once " verbs_ " every " which_ " that the filters "  \
+    "match; --scope is the type of an effect. --dry-run lists them, --yes " verbs_ " them; "       \
+    "without either, once asks on a terminal and refuses elsewhere. Each one has its own "         \
+    "evidence; one that has changed meanwhile is reported and stays as it is. If the server "      \
+    "cannot be reached, once says how far it came; the same line again goes on with the rest."
 /* Selects the operations of a command; read by filter.c. */
 #define OPT_FILTER                                                                                 \
     TEXT("scope", "SCOPE", "only operations in this scope"),                                       \
@@ -188,6 +195,12 @@ static const char *const mcp_text[] = {
     "an agent asked again, takes effect once: the server gets the first call, and the others get "
     "its result, with \"io.once/decision\" in its _meta. Everything else passes unchanged, in both "
     "directions. Put this command where the client's configuration has the server's.",
+    "With --upstream the server is a URL that speaks streamable HTTP, of protocol 2026-07-28 or "
+    "of the sessions of 2025-11-25, 2025-06-18 and 2025-03-26. The client still speaks to this "
+    "command on its standard input and output. A stream that breaks is resumed where the server "
+    "allows it.",
+    "With --serve Once is the server: tools to begin and seal operations, to submit and confirm "
+    "commands, and to look at what became of them, with the rights of --token.",
     "In tools/list every tool that is not marked as read-only gains two optional arguments, "
     "idempotency_key and request_id, which the server does not see, and idempotentHint. A key "
     "names one call of one tool. The same key with different arguments is an error that says what "
@@ -201,6 +214,12 @@ static const char *const mcp_text[] = {
 
 static const struct option_def mcp_options[] = {
     OPT_CONFIG("the configuration; only its section mcp is used"),
+    TEXT("upstream", "URL", "the server, over streamable HTTP, in the place of COMMAND"),
+    FLAG("serve", "be an MCP server, whose tools are Once's own"),
+    TEXT("header", "LINE",
+        "a header of each request to --upstream, such as 'Authorization: Bearer …'; or @FILE with "
+        "one header per line, to hide them from other users of this machine; may be repeated",
+        .letter = 'H', .repeated = true),
     TEXT("principal", "WHO", "whom the calls belong to; two principals may use the same key",
         .env = "ONCE_PRINCIPAL"),
     TEXT("prefix", "TEXT",
@@ -222,6 +241,10 @@ static const struct example_def mcp_examples[] = {
         "in the place of the server's command in the client's configuration"},
     {"once mcp --config once.yaml --store ~/.once/payments -- ./payments-mcp",
         "a policy for each tool, and a store of its own"},
+    {"once mcp --upstream https://mcp.example/mcp --header @/home/ann/.once/mcp-headers",
+        "a server that is reached over HTTP, with a token that is in a file"},
+    {"once mcp --serve --server https://once.example",
+        "Once itself as a server; the token is in ONCE_TOKEN"},
     {0},
 };
 
@@ -409,7 +432,8 @@ static const char *const resolve_text[] = {
     "Without an id, every unknown operation that the filters match is settled: --dry-run lists "
     "them, --yes settles them; without either, once asks on a terminal and refuses elsewhere. "
     "Each one is settled, with its own evidence, for the attempt that was listed. If one fails, "
-    "once says how many were settled; the same line again goes on with the rest.",
+    "once says how many were settled; the same line again goes on with the rest. With the word "
+    "effects these are uncertain effects, and --scope is their type.",
     "If a server holds the store, the operation is settled through the server.",
     NAMED_BY_BEGINNING,
     NULL,
@@ -848,6 +872,7 @@ static const char *const retry_text[] = {
     "refused: look at the provider, then settle it with once resolve.",
     "Of a command: calls the handler of one that was given up again, or retries those of its "
     "effects that were given up.",
+    MANY_EFFECTS("retries", "dead letter"),
     NAMED_BY_BEGINNING,
     NULL,
 };
@@ -855,6 +880,7 @@ static const char *const retry_text[] = {
 static const char *const cancel_text[] = {
     "Settles a pending effect, or a dead letter, as failed. It is not sent.",
     "Of a command: rejects one that has not started, or was given up. It may be submitted again.",
+    MANY_EFFECTS("cancels", "pending effect"),
     NAMED_BY_BEGINNING,
     NULL,
 };
@@ -866,12 +892,16 @@ static const char *const compensate_text[] = {
     "Of a command: undoes all of its acknowledged effects, in reverse order, once each. Refused, "
     "before anything starts, if one of them cannot be undone or is uncertain. If it got stuck, "
     "asking again goes on.",
+    MANY_EFFECTS("compensates", "acknowledged effect"),
     NAMED_BY_BEGINNING,
     NULL,
 };
 
 static const struct option_def effect_options[] = {
     TEXT("reason", "TEXT", "why; kept in the evidence, at most 255 bytes"),
+    OPT_FILTER,
+    FLAG("dry-run", "list what the filters match, and change nothing"),
+    FLAG("yes", "change what the filters match without asking"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,
@@ -886,6 +916,8 @@ static const struct exit_def effect_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
 static const struct example_def retry_examples[] = {
     {"once retry eff_01890a5d-ac96-774b-bcce-b302099a8057 --reason \"the provider is back\"",
         "send a dead letter again"},
+    {"once retry --scope payment.capture --since 1d --dry-run",
+        "which dead letters of a type would be sent again"},
     {0},
 };
 
@@ -986,7 +1018,9 @@ static const struct example_def skip_examples[] = {
 static const char *const inbox_text[] = {
     "once inbox test SOURCE says what a request to a source of the configuration would be taken "
     "for: which secret verifies it, the keys and versions of its events, and how long duplicates "
-    "are recognised. Nothing is remembered and nothing is called.",
+    "are recognised. Where the source has a command instead of a handler, it shows the envelope "
+    "that each event would submit, and whether the registry would accept it. Nothing is remembered "
+    "and nothing is called.",
     "once inbox sign PRESET prints the headers of a request that a sender of this preset would "
     "sign now, one per line, for --header @FILE or for curl.",
     NULL,
@@ -1006,7 +1040,8 @@ static const struct option_def inbox_options[] = {
 };
 
 static const struct exit_def inbox_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
-    EXIT(65, "the request would be refused"), EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
+    EXIT(65, "the request would be refused, or an event would be a dead letter"),
+    EXIT(69, "a file cannot be read"), EXIT_NO_OUTPUT,
     EXIT(78, "the configuration is invalid or cannot be read"), {0}};
 
 static const struct example_def inbox_examples[] = {
@@ -1198,8 +1233,8 @@ const struct command_def commands[] = {
     COMMAND(run, run_options, run_exits, "[--] COMMAND [ARGUMENT...]",
         "run a command once, and replay its outcome to every duplicate", .operands_min = 1,
         .operands_max = SIZE_MAX, .rest_is_operands = true),
-    COMMAND(mcp, mcp_options, mcp_exits, "[--] COMMAND [ARGUMENT...]",
-        "make the tool calls of an MCP server take effect once", .operands_min = 1,
+    COMMAND(mcp, mcp_options, mcp_exits, "[[--] COMMAND [ARGUMENT...]]",
+        "make the tool calls of an MCP server take effect once", .operands_min = 0,
         .operands_max = SIZE_MAX, .rest_is_operands = true),
     COMMAND(send, send_options, send_exits, "METHOD URL",
         "send an HTTP request that takes effect once",
@@ -1216,14 +1251,18 @@ const struct command_def commands[] = {
         "confirm a command that waits for it", .operands_min = 1, .operands_max = 1),
     COMMAND(deny, confirm_options, confirm_exits, "COMMAND_ID",
         "deny a command that waits for a confirmation", .operands_min = 1, .operands_max = 1),
-    COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID|EFFECT_ID]",
-        "settle an unknown operation, or many, or an uncertain effect", .operands_max = 1),
-    COMMAND(retry, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
-        "send a dead letter again, or a pending effect now", .operands_min = 1, .operands_max = 1),
-    COMMAND(cancel, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
-        "do not send a pending effect at all", .operands_min = 1, .operands_max = 1),
-    COMMAND(compensate, effect_options, effect_exits, "EFFECT_ID|COMMAND_ID",
-        "undo an acknowledged effect, or all of a command's", .operands_min = 1, .operands_max = 1),
+    COMMAND(resolve, resolve_options, resolve_exits, "[OPERATION_ID|EFFECT_ID|effects]",
+        "settle an unknown operation or an uncertain effect, or many",
+        .operand_choices = {"effects"}, .operands_max = 1),
+    COMMAND(retry, effect_options, effect_exits, "[EFFECT_ID|COMMAND_ID|effects]",
+        "send a dead letter again, or many, or a pending effect now",
+        .operand_choices = {"effects"}, .operands_max = 1),
+    COMMAND(cancel, effect_options, effect_exits, "[EFFECT_ID|COMMAND_ID|effects]",
+        "do not send a pending effect at all, or many", .operand_choices = {"effects"},
+        .operands_max = 1),
+    COMMAND(compensate, effect_options, effect_exits, "[EFFECT_ID|COMMAND_ID|effects]",
+        "undo an acknowledged effect, or many, or all of a command's",
+        .operand_choices = {"effects"}, .operands_max = 1),
     COMMAND(redeliver, delivery_options, delivery_exits, "DELIVERY_ID",
         "deliver a dead letter again", .operands_min = 1, .operands_max = 1),
     COMMAND(skip, delivery_options, delivery_exits, "DELIVERY_ID", "never deliver a delivery",

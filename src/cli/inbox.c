@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/secret.h"
+#include "canon/jcs.h"
 #include "cli/headers.h"
 #include "cli/out.h"
 #include "cli/serve_config.h"
@@ -41,10 +42,33 @@ static struct slice member(const struct json_value *object, const char *name)
     return cli_member(object, slice_str(name));
 }
 
-static void print(const struct json_value *root, bool is_accepted)
+/* What an event becomes: "  command order.cancel, key delivery-…" and its envelope. */
+static void print_command(const struct json_value *command)
+{
+    struct slice refused = member(command, "refused");
+    out_text("  command %.*s", SLICE_ARGS(member(command, "name")));
+    if (refused.len > 0) {
+        out_text(": a dead letter: %.*s", SLICE_ARGS(refused));
+    } else {
+        out_text(", key %.*s", SLICE_ARGS(member(command, "idempotency_key")));
+    }
+    out_text("\n");
+    const struct json_value *envelope = json_find(command, SLICE_LIT("envelope"));
+    if (envelope != NULL) {
+        struct buf text;
+        buf_init(&text, &mem_libc, OUT_BYTES_MAX);
+        if (jcs_write(envelope, &text, NULL, NULL) == OK) {
+            out_text("    %.*s\n", SLICE_ARGS(buf_view(&text)));
+        }
+        buf_release(&text);
+    }
+}
+
+static void print(const struct json_value *root)
 {
     const struct json_value *events = json_find(root, SLICE_LIT("events"));
-    out_text("%s: signature %.*s", is_accepted ? "accepted" : "refused",
+    const struct json_value *accepted = json_find(root, SLICE_LIT("accepted"));
+    out_text("%s: signature %.*s", json_is(accepted, JSON_TRUE) ? "accepted" : "refused",
         SLICE_ARGS(member(root, "signature")));
     struct slice file = member(root, "secret_file"), env = member(root, "secret_env");
     if (file.len + env.len > 0) {
@@ -63,6 +87,9 @@ static void print(const struct json_value *root, bool is_accepted)
                 SLICE_ARGS(member(event, "source_id")));
         }
         out_text("\n");
+        if (json_find(event, SLICE_LIT("command")) != NULL) {
+            print_command(json_find(event, SLICE_LIT("command")));
+        }
     }
 }
 
@@ -76,7 +103,7 @@ static int show(struct cli *cli, struct slice text, bool is_accepted)
     } else if (json_read(text, &cli->arena, &root, &err) != OK) {
         return cli_fail_err(&err);
     } else {
-        print(root, is_accepted);
+        print(root);
     }
     int code = out_finish();
     return code != CLI_OK ? code : is_accepted ? CLI_OK : CLI_DATA;

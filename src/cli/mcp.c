@@ -1,6 +1,6 @@
 /*
- * once mcp: a proxy in front of an MCP server. The messages are src/mcp's, the store is
- * mcp_ledger's; here the server is started and its end passed on.
+ * once mcp: a proxy in front of an MCP server, which is a process or a URL. The messages are
+ * src/mcp's, the store is mcp_ledger's; here the server is started and its end passed on.
  *
  * A crash of this process between
  *   the grant and the first byte to the server   leaves in_progress: unknown, though nothing ran;
@@ -16,8 +16,10 @@
 #include "base/limits.h"
 #include "cli/backend.h"
 #include "cli/child.h"
+#include "cli/headers.h"
 #include "cli/holder.h"
 #include "cli/mcp_ledger.h"
+#include "cli/mcp_serve.h"
 #include "cli/serve_config.h"
 #include "mcp/pump.h"
 
@@ -26,7 +28,9 @@ struct mcp {
     struct config *config; /* NULL: no file */
     struct config_mcp policy;
     struct mcp_ledger ledger;
-    struct child child;
+    struct child child;     /* the server, if it is a process */
+    struct headers headers; /* for a server that is a URL, like the next one */
+    int signal;             /* that ended us; 0: none */
     struct mcp_proxy proxy;
 };
 
@@ -51,6 +55,14 @@ static bool has_ended(void *context)
     struct mcp *mcp = context;
     child_take_signals(&mcp->child);
     return mcp->child.ended;
+}
+
+static bool must_end(void *context)
+{
+    struct mcp *mcp = context;
+    int number = child_pending_signal();
+    mcp->signal = number > 0 ? number : mcp->signal;
+    return mcp->signal > 0;
 }
 
 static int64_t now_ms(void *context)
@@ -96,23 +108,61 @@ static int end_of(const struct child *child)
                                            : WEXITSTATUS(child->wait_status);
 }
 
-/* The server runs: between it and the client until it ends. */
-static int serve(struct mcp *mcp, int to_server)
+static struct pump_options pump_options_of(struct mcp *mcp)
 {
-    struct err err = {.status = OK};
-    struct pump_options options = {.from_client = STDIN_FILENO,
+    return (struct pump_options){.from_client = STDIN_FILENO,
         .to_client = STDOUT_FILENO,
-        .from_server = mcp->child.streams[0].from,
-        .to_server = to_server,
-        .signals = mcp->child.signals,
+        .from_server = -1,
+        .to_server = -1,
         .ledger = mcp->ledger.readable,
-        .has_ended = has_ended,
         .take_done = take_done,
         .now_ms = now_ms,
         .context = mcp};
+}
+
+/* Start the server, and stay between it and the client until it ends. */
+static int serve_command(struct mcp *mcp, const sigset_t *before)
+{
+    struct err err = {.status = OK};
+    struct pump_options options = pump_options_of(mcp);
+    int failed = child_start_piped(&mcp->child, mcp->cli->operands, before, &options.to_server);
+    if (failed != 0) {
+        return start_failed(mcp, failed);
+    }
+    options.from_server = mcp->child.streams[0].from;
+    options.signals = mcp->child.signals;
+    options.has_ended = has_ended;
     mcp->child.streams[0].from = -1; /* the pump's */
     enum status status = pump_run(&mcp->proxy, &options, &err);
-    return status == OK ? end_of(&mcp->child) : (cli_fail_err(&err), CLI_RUN_FAILED);
+    int code = status == OK ? end_of(&mcp->child) : (cli_fail_err(&err), CLI_RUN_FAILED);
+    child_release(&mcp->child);
+    return code;
+}
+
+/* The same with a server that runs elsewhere, until the client goes or a signal comes. */
+static int serve_url(struct mcp *mcp)
+{
+    struct err err = {.status = OK};
+    struct mcp_http_options http = {.proxy = &mcp->proxy,
+        .url = cli_text(mcp->cli, "upstream"),
+        .cacert = cli_text(mcp->cli, "cacert"),
+        .headers = mcp->headers.lines};
+    struct pump_options options = pump_options_of(mcp);
+    options.signals = child_signals_open();
+    options.has_ended = must_end;
+    enum status status = options.signals < 0
+                             ? err_errno(&err, E_UNAVAILABLE, errno, "cannot wait for signals")
+                             : mcp_http_new(&http, &options.http, &err);
+    status = status != OK ? status : pump_run(&mcp->proxy, &options, &err);
+    mcp_http_free(options.http);
+    if (options.signals >= 0) {
+        (void)close(options.signals); /* a signalfd has nothing to lose */
+    }
+    if (status != OK) {
+        (void)cli_fail_err(&err);
+        return CLI_RUN_FAILED;
+    }
+    return mcp->signal > 0 ? 128 + mcp->signal : CLI_OK;
 }
 
 /* Jobs that are still with the ledger when the pump failed come back before the proxy goes. */
@@ -129,7 +179,6 @@ static int run(struct mcp *mcp)
     sigset_t before;
     struct buf holder;
     char resolve[512];
-    int to_server = -1;
     child_block(&before); /* before the ledger's thread, which inherits it */
     int failed = mcp_ledger_start(&mcp->ledger, mcp->cli);
     if (failed != 0) {
@@ -149,15 +198,54 @@ static int run(struct mcp *mcp)
         .say = say,
         .context = mcp};
     proxy_init(&mcp->proxy, &options);
-    failed = child_start_piped(&mcp->child, mcp->cli->operands, &before, &to_server);
-    int code = failed != 0 ? start_failed(mcp, failed) : serve(mcp, to_server);
-    if (failed == 0) {
-        child_release(&mcp->child);
-    }
+    int code =
+        cli_text(mcp->cli, "upstream") == NULL ? serve_command(mcp, &before) : serve_url(mcp);
     stop(mcp);
     proxy_release(&mcp->proxy);
     buf_release(&holder);
     return code;
+}
+
+/* libcurl sends header lines as they are: one with a line end in it would be two. */
+static int check_headers(struct mcp *mcp)
+{
+    for (size_t i = 0; i < mcp->headers.count; i++) {
+        const char *line = mcp->headers.lines[i];
+        const char *colon = strchr(line, ':');
+        bool is_fine = colon != NULL && colon > line;
+        for (const char *at = line; is_fine && *at != '\0'; at++) {
+            is_fine = ((unsigned char)*at >= ' ' && *at != 0x7f) || *at == '\t';
+        }
+        if (!is_fine) {
+            return cli_usage(mcp->cli, "mcp: a header is 'Name: value', in one line");
+        }
+    }
+    return CLI_OK;
+}
+
+/* A command or a URL, and not both. */
+static int check_server(struct mcp *mcp)
+{
+    const char *url = cli_text(mcp->cli, "upstream");
+    if (cli_flag(mcp->cli, "serve")) {
+        bool is_alone = url == NULL && mcp->cli->operand_count == 0 &&
+                        cli_text(mcp->cli, "config") == NULL &&
+                        cli_nth(mcp->cli, "header", 0) == NULL;
+        return is_alone
+                   ? CLI_OK
+                   : cli_usage(mcp->cli, "mcp: --serve has no server behind it, and no policy");
+    }
+    if ((url != NULL) == (mcp->cli->operand_count > 0)) {
+        return cli_usage(mcp->cli, "mcp: the server is a command, --upstream URL or --serve");
+    }
+    if (url != NULL && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
+        return cli_usage(mcp->cli, "mcp: --upstream is a URL, such as https://mcp.example/mcp");
+    }
+    if (url == NULL && cli_nth(mcp->cli, "header", 0) != NULL) {
+        return cli_usage(mcp->cli, "mcp: --header is for --upstream");
+    }
+    int code = headers_read(mcp->cli, &mcp->headers);
+    return code == CLI_OK ? check_headers(mcp) : code;
 }
 
 int cmd_mcp(struct cli *cli)
@@ -168,7 +256,11 @@ int cmd_mcp(struct cli *cli)
         return CLI_RUN_FAILED;
     }
     mcp->cli = cli;
-    int code = read_policy(mcp);
+    int code = check_server(mcp);
+    if (code == CLI_OK && cli_flag(cli, "serve")) {
+        return mcp_serve(cli);
+    }
+    code = code == CLI_OK ? read_policy(mcp) : code;
     code = code == CLI_OK ? run(mcp) : code;
     config_free(mcp->config);
     return code;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "cli/many.h"
 #include "cli/work.h"
 
 /* The status names of an effect mean the same for an operation. */
@@ -116,19 +117,16 @@ static int resolve_one(struct cli *cli, const struct given_outcome *given)
 
 /* ---- options ----------------------------------------------------------------------------- */
 
-static int check_options(const struct cli *cli)
+static int check_options(const struct cli *cli, bool *ret_is_many)
 {
-    bool is_many = filter_given(cli);
-    if (is_many == (cli->operand_count > 0)) {
-        return cli_usage(cli, "resolve: give an operation id, or filters such as --scope");
-    }
-    if (!is_many && (cli_flag(cli, "dry-run") || cli_flag(cli, "yes"))) {
-        return cli_usage(cli, "resolve: --dry-run and --yes go with filters such as --scope");
-    }
-    if (is_many && (cli_flag(cli, "fence") || cli_flag(cli, "effect-id"))) {
+    int code = many_check(cli, "resolve", "operation", ret_is_many);
+    if (code == CLI_OK && *ret_is_many && (cli_flag(cli, "fence") || cli_flag(cli, "effect-id"))) {
         return cli_usage(cli, "resolve: --fence and --effect-id are of one operation");
     }
-    return CLI_OK;
+    if (code == CLI_OK && *ret_is_many && cli_flag(cli, "attempt")) {
+        return cli_usage(cli, "resolve: --attempt is of one effect");
+    }
+    return code;
 }
 
 int cmd_resolve(struct cli *cli)
@@ -139,11 +137,15 @@ int cmd_resolve(struct cli *cli)
     if (kind != NULL) {
         return work_resolve(cli, kind, cli->operands[0]);
     }
-    int code = check_options(cli);
+    bool is_many = false;
+    int code = check_options(cli, &is_many);
+    if (code == CLI_OK && is_many && cli->operand_count > 0) {
+        return work_many(cli, "resolve");
+    }
     code = code != CLI_OK ? code
                           : given_outcome_read(cli, status_read(cli_text(cli, "status")), &given);
     if (code != CLI_OK) {
         return code;
     }
-    return cli->operand_count > 0 ? resolve_one(cli, &given) : resolve_many(cli, &given);
+    return is_many ? resolve_many(cli, &given) : resolve_one(cli, &given);
 }

@@ -8,10 +8,7 @@
  * failure ends the command; operations settled so far stay settled, and running the same command
  * line again continues with the rest.
  */
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
+#include "cli/many.h"
 #include "cli/resolve.h"
 
 /* An operation to be settled. */
@@ -93,37 +90,6 @@ static int print_targets(const struct cli *cli, const struct targets *targets)
     return out_finish_listing();
 }
 
-/* ---- confirmation ------------------------------------------------------------------------ */
-
-/* Whether a person types y. */
-static bool says_yes(const struct cli *cli, size_t count)
-{
-    char line[8] = "";
-    (void)fprintf(
-        stderr, "once: settle %zu operation(s) as %s? [y/N] ", count, cli_text(cli, "status"));
-    (void)fflush(stderr);
-    return fgets(line, sizeof line, stdin) != NULL &&
-           (strcmp(line, "y\n") == 0 || strcmp(line, "yes\n") == 0);
-}
-
-static int agree(const struct cli *cli, size_t count, bool *ret_agreed)
-{
-    *ret_agreed = cli_flag(cli, "yes");
-    if (*ret_agreed) {
-        return CLI_OK;
-    }
-    if (isatty(STDIN_FILENO) != 1 || isatty(STDERR_FILENO) != 1) {
-        cli_say("resolve: %zu operation(s) would be settled; nothing changed", count);
-        cli_hint("--dry-run lists them; --yes settles them");
-        return CLI_USAGE;
-    }
-    *ret_agreed = says_yes(cli, count);
-    if (!*ret_agreed) {
-        cli_say("nothing changed");
-    }
-    return CLI_OK;
-}
-
 /* ---- settled ----------------------------------------------------------------------------- */
 
 static void print_done(
@@ -168,8 +134,8 @@ static int settle_each(struct cli *cli, struct backend *backend, const struct ta
     return code;
 }
 
-static int settle_all(
-    struct cli *cli, const struct given_outcome *given, const struct targets *targets)
+static int settle_all(const struct many *many, struct cli *cli, const struct given_outcome *given,
+    const struct targets *targets)
 {
     struct backend backend = {0};
     size_t settled = 0;
@@ -179,8 +145,7 @@ static int settle_all(
     out_text(cli->json ? "]\n" : "");
     backend_close(&backend);
     if (code != CLI_OK) {
-        cli_say("%zu of %zu operations were settled", settled, targets->count);
-        cli_hint("the same line again goes on with those that are still unknown");
+        many_stopped(many, settled, targets->count);
     }
     int written = out_finish();
     return code != CLI_OK ? code : written;
@@ -190,6 +155,15 @@ int resolve_many(struct cli *cli, const struct given_outcome *given)
 {
     struct targets targets = {.cli = cli};
     struct filter filter = filter_of(cli, ONCE_STATUS_UNKNOWN);
+    struct many many = {.cli = cli,
+        .command = "resolve",
+        .noun = "operation",
+        .verb = "settle",
+        .verbs = "settles",
+        .done = "settled",
+        .as = cli_text(cli, "status"),
+        .which = "unknown operation",
+        .still = "unknown"};
     bool is_agreed = false;
     targets.last = &targets.first;
     int code = list(cli, &filter, &targets);
@@ -197,9 +171,9 @@ int resolve_many(struct cli *cli, const struct given_outcome *given)
         return code != CLI_OK ? code : print_targets(cli, &targets);
     }
     if (targets.count == 0) {
-        cli_say("no unknown operation matches; nothing changed");
+        many_none(&many);
         return cli->json ? print_targets(cli, &targets) : CLI_OK;
     }
-    code = agree(cli, targets.count, &is_agreed);
-    return code != CLI_OK || !is_agreed ? code : settle_all(cli, given, &targets);
+    code = many_agree(&many, targets.count, &is_agreed);
+    return code != CLI_OK || !is_agreed ? code : settle_all(&many, cli, given, &targets);
 }

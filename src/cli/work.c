@@ -1,5 +1,5 @@
 /* Prints commands, effects and deliveries; once confirm and once deny; once retry, cancel,
- * compensate. */
+ * compensate. work_many.c does the last three to many effects. */
 #include "cli/work.h"
 
 #include <stdio.h>
@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "canon/jsonw.h"
 #include "cli/backend.h"
+#include "cli/filter.h"
+#include "cli/many.h"
 #include "cli/out.h"
 #include "cli/remote_read.h"
 
@@ -54,8 +56,7 @@ static int no_server(void)
     return CLI_UNAVAILABLE;
 }
 
-/* The server that was named, or that holds the store. */
-static int open_server(struct cli *cli, struct remote **ret_remote)
+int work_open_server(struct cli *cli, struct remote **ret_remote)
 {
     int code = backend_find_server(cli, ret_remote);
     return code == CLI_OK && *ret_remote == NULL ? no_server() : code;
@@ -68,8 +69,8 @@ struct pages {
     struct cli *cli;
     struct remote *remote;
     const struct work_kind *kind;
-    struct arena *arena; /* for a page, until the caller clears it */
-    bool is_filtered; /* by --status and --key, which have a different meaning in other commands */
+    struct arena *arena;              /* for a page, until the caller clears it */
+    const struct work_filter *filter; /* NULL: all */
     bool is_over;
     char after[CURSOR_BYTES_MAX]; /* empty: from the start */
     struct slice text;            /* of the current page */
@@ -78,14 +79,17 @@ struct pages {
 
 static const char *page_path(const struct pages *pages)
 {
-    const char *names[] = {"status", "key"};
+    const char *status = pages->filter == NULL ? NULL : pages->filter->status;
+    const char *key = pages->filter == NULL ? NULL : pages->filter->key;
+    bool is_uncertain = status != NULL && strcmp(status, "uncertain") == 0;
+    const char *values[] = {is_uncertain ? "true" : status, key};
+    const char *names[] = {is_uncertain ? "uncertain" : "status", "key"};
     struct mem mem = arena_mem(pages->arena);
     struct buf path;
     buf_init(&path, &mem, PATH_BYTES_MAX);
     buf_printf(&path, "/v1/%s?limit=1000", pages->kind->name);
-    for (size_t i = 0; pages->is_filtered && i < COUNT(names); i++) {
-        const char *value = cli_text(pages->cli, names[i]);
-        const char *escaped = value == NULL ? NULL : remote_escape(pages->arena, value);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        const char *escaped = values[i] == NULL ? NULL : remote_escape(pages->arena, values[i]);
         if (escaped != NULL) {
             buf_printf(&path, "&%s=%s", names[i], escaped);
         }
@@ -120,38 +124,100 @@ static int next_page(struct pages *pages)
     return CLI_OK;
 }
 
-/* "uncertain" is not a status of an effect, but it is what an operator looks for. */
+/* These are not statuses of an effect, but they are what an operator looks for. */
 static struct slice shown_status(const struct json_value *item)
 {
-    return json_is(json_find(item, SLICE_LIT("uncertain")), JSON_TRUE)
-               ? SLICE_LIT("uncertain")
-               : cli_member(item, SLICE_LIT("status"));
+    bool is_uncertain = json_is(json_find(item, SLICE_LIT("uncertain")), JSON_TRUE);
+    bool is_compensating = json_is(json_find(item, SLICE_LIT("compensating")), JSON_TRUE);
+    return is_uncertain      ? SLICE_LIT("uncertain")
+           : is_compensating ? SLICE_LIT("compensating")
+                             : cli_member(item, SLICE_LIT("status"));
+}
+
+struct work_filter work_filter_of(const struct cli *cli, const char *status)
+{
+    struct filter basic = filter_of(cli, (enum once_status)0);
+    return (struct work_filter){.status = status,
+        .scope = basic.basic.scope,
+        .key = basic.basic.key,
+        .from_ms = basic.basic.updated_from_ms,
+        .until_ms = basic.basic.updated_until_ms};
+}
+
+/* The filters that a server does not apply. */
+static bool is_chosen(const struct pages *pages, const struct json_value *item)
+{
+    const struct work_filter *filter = pages->filter;
+    int64_t updated_ms = 0;
+    if (filter == NULL) {
+        return true;
+    }
+    (void)text_time(cli_member(item, SLICE_LIT("updated_at")), &updated_ms);
+    return (filter->scope == NULL ||
+               slice_is(cli_member(item, slice_str(pages->kind->what)), filter->scope)) &&
+           (filter->from_ms == 0 || updated_ms >= filter->from_ms) &&
+           (filter->until_ms == 0 || updated_ms <= filter->until_ms);
+}
+
+/* Visit each one that matches. An arena of its own is cleared after each page. */
+static int each(struct pages *pages, work_visit visit, void *context)
+{
+    int code = CLI_OK;
+    int stop = 0;
+    bool is_own = pages->arena != &pages->cli->arena;
+    while (code == CLI_OK && stop == 0 && !pages->is_over) {
+        if (is_own) {
+            arena_clear(pages->arena);
+        }
+        code = next_page(pages);
+        for (uint32_t i = 0; code == CLI_OK && stop == 0 && i < pages->list->count; i++) {
+            const struct json_value *item = &pages->list->items[i];
+            stop = is_chosen(pages, item) ? visit(context, item, json_raw(pages->text, item)) : 0;
+        }
+    }
+    return code;
+}
+
+int work_each(struct cli *cli, struct remote *remote, const struct work_kind *kind,
+    const struct work_filter *filter, work_visit visit, void *context)
+{
+    struct arena arena;
+    struct pages pages = {
+        .cli = cli, .remote = remote, .kind = kind, .arena = &arena, .filter = filter};
+    arena_init(&arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    int code = each(&pages, visit, context);
+    arena_release(&arena);
+    return code;
 }
 
 /* ---- by the beginning of an id ------------------------------------------------------------- */
 
-static void take_page(const struct pages *pages, struct slice prefix, struct found *found)
+struct by_prefix {
+    const struct work_kind *kind;
+    struct slice prefix;
+    struct found found;
+};
+
+static int take_item(void *context, const struct json_value *item, struct slice text)
 {
-    for (uint32_t i = 0; i < pages->list->count; i++) {
-        const struct json_value *item = &pages->list->items[i];
-        struct slice id = cli_member(item, slice_str(pages->kind->id));
-        const struct found_member members[] = {
-            {pages->kind->what, cli_member(item, slice_str(pages->kind->what))},
-            {pages->kind->who, cli_member(item, slice_str(pages->kind->who))},
-        };
-        if (id.len < FOUND_ID_BYTES && slice_starts(id, prefix)) {
-            found_add(found, id, shown_status(item), members, COUNT(members));
-        }
+    struct by_prefix *self = context;
+    struct slice id = cli_member(item, slice_str(self->kind->id));
+    const struct found_member members[] = {
+        {self->kind->what, cli_member(item, slice_str(self->kind->what))},
+        {self->kind->who, cli_member(item, slice_str(self->kind->who))},
+    };
+    (void)text;
+    if (id.len < FOUND_ID_BYTES && slice_starts(id, self->prefix)) {
+        found_add(&self->found, id, shown_status(item), members, COUNT(members));
     }
+    return 0;
 }
 
 int work_name(struct cli *cli, struct remote *remote, const struct work_kind *kind,
     const char *typed, const char **ret)
 {
-    int code = CLI_OK;
-    struct arena arena;
-    struct found found = {.kind = kind->name};
-    struct pages pages = {.cli = cli, .remote = remote, .kind = kind, .arena = &arena};
+    struct by_prefix self = {
+        .kind = kind, .prefix = slice_str(typed), .found = {.kind = kind->name}};
     *ret = typed;
     if (remote == NULL) {
         return no_server();
@@ -159,16 +225,8 @@ int work_name(struct cli *cli, struct remote *remote, const struct work_kind *ki
     if (!found_is_prefix(kind->prefix, typed)) {
         return CLI_OK; /* the function that gets the id checks it */
     }
-    arena_init(&arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
-    while (code == CLI_OK && !pages.is_over) {
-        arena_clear(&arena);
-        code = next_page(&pages);
-        if (code == CLI_OK) {
-            take_page(&pages, slice_str(typed), &found);
-        }
-    }
-    code = found_pick(&found, code, &cli->arena, ret);
-    arena_release(&arena);
+    int code = work_each(cli, remote, kind, NULL, take_item, &self);
+    code = found_pick(&self.found, code, &cli->arena, ret);
     if (code == CLI_OK && *ret == NULL) {
         cli_say("there is no %s that begins with '%s'", kind->one, typed);
         cli_hint("once ls %s lists them", kind->name);
@@ -181,7 +239,7 @@ int work_name(struct cli *cli, struct remote *remote, const struct work_kind *ki
 static int open_named(struct cli *cli, const struct work_kind *kind, const char *typed,
     struct remote **ret_remote, const char **ret_id)
 {
-    int code = open_server(cli, ret_remote);
+    int code = work_open_server(cli, ret_remote);
     code = code == CLI_OK ? work_name(cli, *ret_remote, kind, typed, ret_id) : code;
     if (code != CLI_OK) {
         remote_free(*ret_remote);
@@ -192,10 +250,21 @@ static int open_named(struct cli *cli, const struct work_kind *kind, const char 
 
 /* ---- one --------------------------------------------------------------------------------- */
 
-/* Print a member as a line: strings unquoted, the rest as JSON. */
-static void print_member(struct slice text, const struct json_member *member)
+/* Print a member as a line: strings unquoted, the rest as JSON; an object has a line for each of
+ * its members. */
+static void print_member(struct slice text, const char *prefix, const struct json_member *member)
 {
-    out_text("%-20.*s ", SLICE_ARGS(json_text(&member->name)));
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s%s%.*s", prefix, prefix[0] == '\0' ? "" : ".",
+        SLICE_ARGS(json_text(&member->name)));
+    bool is_plain = !json_is(&member->value, JSON_OBJECT) || member->value.count == 0;
+    if (prefix[0] == '\0' && !is_plain && strcmp(name, "payload") != 0) {
+        for (uint32_t i = 0; i < member->value.count; i++) {
+            print_member(text, name, &member->value.members[i]);
+        }
+        return;
+    }
+    out_text("%-29s ", name);
     if (json_is(&member->value, JSON_STRING)) {
         out_safe(json_text(&member->value));
     } else {
@@ -204,31 +273,105 @@ static void print_member(struct slice text, const struct json_member *member)
     out_text("\n");
 }
 
-static void print_story(const struct json_value *entries)
+/* What a person looks for first comes first; the rest follows as it is. */
+static void print_document(
+    const struct work_kind *kind, struct slice text, const struct json_value *root)
 {
-    for (uint32_t i = 0; json_is(entries, JSON_ARRAY) && i < entries->count; i++) {
-        const struct json_value *entry = &entries->items[i];
-        struct slice reason =
-            cli_member(json_find(entry, SLICE_LIT("outcome")), SLICE_LIT("reason"));
-        out_text("%.*s  %s%.*s%s", SLICE_ARGS(cli_member(entry, SLICE_LIT("occurred_at"))),
-            out_tint(TINT_BOLD), SLICE_ARGS(cli_member(entry, SLICE_LIT("type"))), out_plain());
-        if (reason.len > 0) {
-            out_text(": ");
-            out_safe(reason);
+    const char *const first[] = {kind->id, kind->what, "status", "uncertain", "compensating",
+        "reason", "tenant", kind->who, "idempotency_key", "trace", "target", "payload", "attempt",
+        "next_attempt_at", "acknowledgement", "compensation", "compensates"};
+    for (size_t i = 0; i < COUNT(first); i++) {
+        for (uint32_t j = 0; j < root->count; j++) {
+            if (slice_is(json_text(&root->members[j].name), first[i])) {
+                print_member(text, "", &root->members[j]);
+            }
         }
-        out_text("\n");
+    }
+    for (uint32_t j = 0; j < root->count; j++) {
+        bool is_printed = false;
+        for (size_t i = 0; i < COUNT(first); i++) {
+            is_printed = is_printed || slice_is(json_text(&root->members[j].name), first[i]);
+        }
+        if (!is_printed) {
+            print_member(text, "", &root->members[j]);
+        }
     }
 }
 
-/* A caller that may not read evidence sees only the document. */
-static void tell_story(struct cli *cli, struct remote *remote, const char *id)
+static void print_word(const char *name, struct slice value)
 {
-    struct remote_answer answer;
-    const char *path = remote_evidence_path(&cli->arena, id, "");
-    if (path != NULL && remote_ask(remote, path, SLICE_EMPTY, &cli->arena, &answer) == CLI_OK &&
-        answer.status == 200) {
-        out_text("\n");
-        print_story(json_find(answer.root, SLICE_LIT("entries")));
+    if (value.len > 0) {
+        out_text("  %s", name);
+        out_safe(value);
+    }
+}
+
+/* One line: when, what, of which attempt, by whom, under which request, and why. */
+static void print_entry(const struct json_value *entry)
+{
+    uint64_t attempt = 0;
+    const struct json_value *decided = json_find(entry, SLICE_LIT("decided"));
+    struct slice reason = cli_member(json_find(entry, SLICE_LIT("outcome")), SLICE_LIT("reason"));
+    out_text("%.*s  %s%.*s%s", SLICE_ARGS(cli_member(entry, SLICE_LIT("occurred_at"))),
+        out_tint(TINT_BOLD), SLICE_ARGS(cli_member(entry, SLICE_LIT("type"))), out_plain());
+    if (decided != NULL && remote_read_u64(decided, SLICE_LIT("attempt"), &attempt) &&
+        attempt > 0) {
+        out_text("  attempt %llu", (unsigned long long)attempt);
+    }
+    print_word("provider_ref ", cli_member(entry, SLICE_LIT("provider_ref")));
+    print_word("by ", cli_member(entry, SLICE_LIT("actor")));
+    print_word(
+        "request ", cli_member(json_find(entry, SLICE_LIT("trace")), SLICE_LIT("request_id")));
+    if (reason.len > 0) {
+        out_text(": ");
+        out_safe(reason);
+    }
+    out_text("\n");
+}
+
+static bool is_about_reading(const struct json_value *entry)
+{
+    return slice_is(cli_member(entry, SLICE_LIT("type")), "access.read");
+}
+
+/* All of its entries, page by page. A caller that may not read evidence sees only the document. */
+static void tell_story(struct remote *remote, const char *id)
+{
+    char cursor[CURSOR_BYTES_MAX] = "";
+    bool is_last = false;
+    struct arena arena;
+    arena_init(&arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    while (!is_last && !out_broken()) {
+        struct remote_answer answer;
+        arena_clear(&arena);
+        const char *path = remote_evidence_path(&arena, id, cursor);
+        if (path == NULL || remote_ask(remote, path, SLICE_EMPTY, &arena, &answer) != CLI_OK ||
+            answer.status != 200) {
+            break;
+        }
+        const struct json_value *entries = json_find(answer.root, SLICE_LIT("entries"));
+        for (uint32_t i = 0; json_is(entries, JSON_ARRAY) && i < entries->count; i++) {
+            if (!is_about_reading(&entries->items[i])) {
+                print_entry(&entries->items[i]);
+            }
+        }
+        is_last = !remote_take_next(answer.root, cursor, &is_last) || is_last;
+    }
+    arena_release(&arena);
+}
+
+/* Its own story, and that of the effect that undoes it. */
+static void tell_stories(
+    struct cli *cli, struct remote *remote, const char *id, const struct json_value *root)
+{
+    struct operation undo = {
+        .id = cli_member(json_find(root, SLICE_LIT("compensation")), SLICE_LIT("effect_id"))};
+    out_text("\n");
+    tell_story(remote, id);
+    const char *undo_id = undo.id.len > 0 ? operation_id(&undo, &cli->arena) : NULL;
+    if (undo_id != NULL) {
+        out_text("\nundone by %s\n", undo_id);
+        tell_story(remote, undo_id);
     }
 }
 
@@ -248,10 +391,8 @@ int work_show(struct cli *cli, const struct work_kind *kind, const char *typed)
         out_bytes(answer.text);
         out_text("\n");
     } else if (code == CLI_OK && escaped != NULL) {
-        for (uint32_t i = 0; i < answer.root->count; i++) {
-            print_member(answer.text, &answer.root->members[i]);
-        }
-        tell_story(cli, remote, id);
+        print_document(kind, answer.text, answer.root);
+        tell_stories(cli, remote, id, answer.root);
     }
     int written = out_finish_listing();
     remote_free(remote);
@@ -292,28 +433,37 @@ static void print_item(const struct cli *cli, const struct work_kind *kind,
     out_text("  %.*s\n", SLICE_ARGS(item->updated_at));
 }
 
+/* What is listed; it points into the pages. */
+struct work_items {
+    struct work_item *items;
+    size_t count;
+};
+
+static int add_item(void *context, const struct json_value *item, struct slice text)
+{
+    struct work_items *self = context;
+    self->items[self->count++] = (struct work_item){
+        .updated_at = cli_member(item, SLICE_LIT("updated_at")), .json = text, .root = item};
+    return self->count == ITEMS_MAX ? 1 : 0;
+}
+
 int work_list(struct cli *cli, const struct work_kind *kind)
 {
-    struct pages pages = {.cli = cli, .kind = kind, .arena = &cli->arena, .is_filtered = true};
-    struct work_item *items = arena_zalloc(&cli->arena, ITEMS_MAX * sizeof *items);
-    size_t count = 0;
+    struct work_filter filter = work_filter_of(cli, cli_text(cli, "status"));
+    struct pages pages = {.cli = cli, .kind = kind, .arena = &cli->arena, .filter = &filter};
     size_t limit = (size_t)cli_count(cli, "limit");
-    int code = items == NULL ? CLI_UNAVAILABLE : open_server(cli, &pages.remote);
-    while (code == CLI_OK && !pages.is_over && count < ITEMS_MAX) {
-        code = next_page(&pages);
-        for (uint32_t i = 0; code == CLI_OK && i < pages.list->count && count < ITEMS_MAX; i++) {
-            const struct json_value *item = &pages.list->items[i];
-            items[count++] =
-                (struct work_item){.updated_at = cli_member(item, SLICE_LIT("updated_at")),
-                    .json = json_raw(pages.text, item),
-                    .root = item};
-        }
+    if (cli_flag(cli, "principal")) {
+        return cli_usage(cli, "ls: --principal is of operations");
     }
+    struct work_items list = {
+        .items = arena_zalloc(&cli->arena, ITEMS_MAX * sizeof(struct work_item))};
+    int code = list.items == NULL ? CLI_UNAVAILABLE : work_open_server(cli, &pages.remote);
+    code = code == CLI_OK ? each(&pages, add_item, &list) : code;
     if (code == CLI_OK) {
-        qsort(items, count, sizeof *items, newest_first);
+        qsort(list.items, list.count, sizeof *list.items, newest_first);
         out_text(cli->json ? "[" : "");
-        for (size_t i = 0; i < count && (limit == 0 || i < limit) && !out_broken(); i++) {
-            print_item(cli, kind, &items[i], i == 0);
+        for (size_t i = 0; i < list.count && (limit == 0 || i < limit) && !out_broken(); i++) {
+            print_item(cli, kind, &list.items[i], i == 0);
         }
         out_text(cli->json ? "]\n" : "");
     }
@@ -387,30 +537,38 @@ static int answer_command(struct cli *cli, const char *verb)
 
 /* ---- effects, and the recovery of commands -------------------------------------------------- */
 
-/* POST /v1/effects/{id}/{verb}, or what it is for another kind, and print the result. */
+int work_ask(struct remote *remote, const struct work_ask *ask, struct arena *arena,
+    struct remote_answer *ret_answer)
+{
+    char path[PATH_BYTES_MAX];
+    const char *escaped = remote_escape(arena, ask->id);
+    (void)snprintf(path, sizeof path, "/v1/%s/%s/%s", ask->kind->name,
+        escaped == NULL ? "" : escaped, ask->verb);
+    int code = remote_ask(remote, path, ask->body, arena, ret_answer);
+    if (code == CLI_OK && (ret_answer->status >= 300 || !json_is(ret_answer->root, JSON_OBJECT))) {
+        code = remote_refused(remote, ret_answer);
+    }
+    return code;
+}
+
+/* The same for the one that was typed, and print the result. */
 static int act(struct cli *cli, const struct work_kind *kind, const char *typed, const char *verb,
     const struct buf *body)
 {
-    const char *id = NULL;
     struct remote *remote = NULL;
     struct remote_answer answer;
-    char path[PATH_BYTES_MAX];
-    int code = open_named(cli, kind, typed, &remote, &id);
+    struct work_ask ask = {.kind = kind, .verb = verb, .body = buf_view(body)};
+    int code = open_named(cli, kind, typed, &remote, &ask.id);
     if (code != CLI_OK) {
         return code;
     }
-    const char *escaped = remote_escape(&cli->arena, id);
-    (void)snprintf(
-        path, sizeof path, "/v1/%s/%s/%s", kind->name, escaped == NULL ? "" : escaped, verb);
-    code = remote_ask(remote, path, buf_view(body), &cli->arena, &answer);
-    if (code == CLI_OK && (answer.status >= 300 || !json_is(answer.root, JSON_OBJECT))) {
-        code = remote_refused(remote, &answer);
-    } else if (code == CLI_OK && cli->json) {
+    code = work_ask(remote, &ask, &cli->arena, &answer);
+    if (code == CLI_OK && cli->json) {
         out_bytes(answer.text);
         out_text("\n");
     } else if (code == CLI_OK) {
         const struct json_value *undo = json_find(answer.root, SLICE_LIT("compensation"));
-        out_text("%s is %.*s", id, SLICE_ARGS(cli_member(answer.root, SLICE_LIT("status"))));
+        out_text("%s is %.*s", ask.id, SLICE_ARGS(cli_member(answer.root, SLICE_LIT("status"))));
         if (undo != NULL) {
             out_text(", compensated by %.*s", SLICE_ARGS(cli_member(undo, SLICE_LIT("effect_id"))));
         }
@@ -423,6 +581,11 @@ static int act(struct cli *cli, const struct work_kind *kind, const char *typed,
 
 static int act_with_reason(struct cli *cli, const char *verb)
 {
+    bool is_many = false;
+    int checked = many_check(cli, verb, "effect", &is_many);
+    if (checked != CLI_OK || is_many) {
+        return checked != CLI_OK ? checked : work_many(cli, verb);
+    }
     const struct work_kind *kind = work_kind_of_id(cli->operands[0]);
     struct mem mem = arena_mem(&cli->arena);
     struct buf body;
@@ -475,8 +638,7 @@ static int put_outcome(struct cli *cli, struct jsonw *json)
     return code;
 }
 
-/* The word of the API for --status. */
-static const char *effect_status(const char *status)
+const char *work_effect_status(const char *status)
 {
     return strcmp(status, "executed") == 0       ? "acknowledged"
            : strcmp(status, "not_executed") == 0 ? "not_sent"
@@ -494,7 +656,7 @@ int work_resolve(struct cli *cli, const struct work_kind *kind, const char *id)
     int code = CLI_OK;
     buf_init(&body, &mem, 2 * BODY_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "status", is_effect ? effect_status(status) : status);
+    jsonw_str(&json, "status", is_effect ? work_effect_status(status) : status);
     jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
     if (is_command) {
         code = put_outcome(cli, &json);

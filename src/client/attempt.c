@@ -2,13 +2,6 @@
 
 #include <stdio.h>
 
-/* What the callbacks share. */
-struct transfer {
-    struct client_response *response;
-    bool was_sent;   /* the connection is there: from now on bytes leave */
-    bool sent_again; /* libcurl was about to send it a second time */
-};
-
 /* ---- libcurl's callbacks ----------------------------------------------------------------- */
 
 /* There is a connection and the request is about to be written. A second call for one attempt is
@@ -16,7 +9,7 @@ struct transfer {
 static int before_sending(
     void *context, char *peer_ip, char *local_ip, int peer_port, int local_port)
 {
-    struct transfer *transfer = context;
+    struct client_transfer *transfer = context;
     (void)peer_ip;
     (void)local_ip;
     (void)peer_port;
@@ -25,22 +18,25 @@ static int before_sending(
         transfer->sent_again = true;
         return CURL_PREREQFUNC_ABORT;
     }
-    transfer->was_sent = true;
-    return CURL_PREREQFUNC_OK;
+    transfer->was_sent = transfer->may_send == NULL || transfer->may_send(transfer->context);
+    return transfer->was_sent ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
 }
 
 /* Anything but size * count stops the transfer. */
 static size_t take_line(char *data, size_t size, size_t count, void *context)
 {
-    struct transfer *transfer = context;
+    struct client_transfer *transfer = context;
     struct slice line = slice_of(data, size * count);
     return client_response_line(transfer->response, line) ? line.len : 0;
 }
 
 static size_t take_piece(char *data, size_t size, size_t count, void *context)
 {
-    struct transfer *transfer = context;
+    struct client_transfer *transfer = context;
     struct slice piece = slice_of(data, size * count);
+    if (transfer->take != NULL) {
+        return transfer->take(transfer->context, piece);
+    }
     return client_response_piece(transfer->response, piece) ? piece.len : 0;
 }
 
@@ -62,7 +58,7 @@ static CURLcode set_method(CURL *curl, const struct client_request *request)
     return curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
 }
 
-static void set_callbacks(CURL *curl, struct transfer *transfer)
+static void set_callbacks(CURL *curl, struct client_transfer *transfer)
 {
     (void)curl_easy_setopt(curl, CURLOPT_PREREQFUNCTION, before_sending);
     (void)curl_easy_setopt(curl, CURLOPT_PREREQDATA, transfer);
@@ -134,7 +130,7 @@ static bool is_short_of_memory(const struct client_response *response)
     return buf_status(&response->head) == E_NOMEM || buf_status(&response->body) == E_NOMEM;
 }
 
-static enum attempt_end end_of(CURLcode failed, const struct transfer *transfer)
+static enum attempt_end end_of(CURLcode failed, const struct client_transfer *transfer)
 {
     const struct client_response *response = transfer->response;
     if (failed == CURLE_OK || response->body_too_large) {
@@ -154,7 +150,7 @@ static enum attempt_end end_of(CURLcode failed, const struct transfer *transfer)
 
 /* Texts for cases where libcurl's are missing or unclear. */
 static void say_why(struct client_response *response, const struct attempt_facts *facts,
-    const struct transfer *transfer, CURLcode failed)
+    const struct client_transfer *transfer, CURLcode failed)
 {
     const char *why = NULL;
     if (facts->end == ATTEMPT_NO_MEMORY) {
@@ -173,35 +169,30 @@ static void say_why(struct client_response *response, const struct attempt_facts
 
 /* ---- all together ------------------------------------------------------------------------ */
 
-static CURLcode transfer_once(struct once_client *client, const struct client_request *request,
-    int64_t timeout_ms, struct transfer *transfer, long *ret_status)
+CURLcode client_transfer_begin(struct once_client *client, const struct client_request *request,
+    int64_t timeout_ms, struct client_transfer *transfer, CURL **ret_curl)
 {
-    struct client_quiet quiet;
     CURL *curl = client_handle_take(client);
     if (curl == NULL) {
         return CURLE_OUT_OF_MEMORY;
     }
-    client_quiet_begin(&quiet);
     set_callbacks(curl, transfer);
     CURLcode failed = set_up(curl, client, request, timeout_ms);
-    if (failed == CURLE_OK) {
-        failed = curl_easy_perform(curl);
+    if (failed != CURLE_OK) {
+        client_handle_give(client, curl);
+        return failed;
     }
-    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, ret_status);
-    client_handle_give(client, curl);
-    client_quiet_end(&quiet); /* letting go of a connection writes, too */
-    return failed;
+    *ret_curl = curl;
+    return CURLE_OK;
 }
 
-void client_attempt(struct once_client *client, const struct client_request *request,
-    int64_t timeout_ms, struct client_response *response, struct attempt_facts *ret_facts)
+static void judge(const struct client_request *request, struct client_transfer *transfer,
+    CURLcode failed, long status, struct attempt_facts *ret_facts)
 {
-    struct transfer transfer = {.response = response};
+    struct client_response *response = transfer->response;
     struct attempt_facts facts = {.is_read = request->is_read, .decision = ""};
-    long status = 0;
-    CURLcode failed = transfer_once(client, request, timeout_ms, &transfer, &status);
-    facts.end = end_of(failed, &transfer);
-    facts.was_sent = transfer.was_sent;
+    facts.end = end_of(failed, transfer);
+    facts.was_sent = transfer->was_sent;
     if (facts.end == ATTEMPT_ANSWERED && !client_response_end(response, (int)status)) {
         facts.end = ATTEMPT_NO_MEMORY;
     }
@@ -211,7 +202,33 @@ void client_attempt(struct once_client *client, const struct client_request *req
         facts.is_replayed = response->shown.is_replayed != 0;
         facts.decision = response->shown.decision;
     } else {
-        say_why(response, &facts, &transfer, failed);
+        say_why(response, &facts, transfer, failed);
     }
     *ret_facts = facts;
+}
+
+void client_transfer_end(struct once_client *client, const struct client_request *request,
+    struct client_transfer *transfer, CURL *curl, CURLcode failed, struct attempt_facts *ret_facts)
+{
+    long status = 0;
+    if (curl != NULL) {
+        (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+        client_handle_give(client, curl);
+    }
+    judge(request, transfer, failed, status, ret_facts);
+}
+
+void client_attempt(struct once_client *client, const struct client_request *request,
+    int64_t timeout_ms, struct client_response *response, struct attempt_facts *ret_facts)
+{
+    struct client_quiet quiet;
+    struct client_transfer transfer = {.response = response};
+    CURL *curl = NULL;
+    client_quiet_begin(&quiet);
+    CURLcode failed = client_transfer_begin(client, request, timeout_ms, &transfer, &curl);
+    if (failed == CURLE_OK) {
+        failed = curl_easy_perform(curl);
+    }
+    client_transfer_end(client, request, &transfer, curl, failed, ret_facts);
+    client_quiet_end(&quiet); /* letting go of a connection writes, too */
 }

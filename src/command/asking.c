@@ -1,6 +1,7 @@
 #include "command/asking.h"
 
 #include "base/base64.h"
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
 #include "base/rand.h"
@@ -142,6 +143,15 @@ static enum status put_trace(
     return status;
 }
 
+/* What names it, in its record and in evidence. */
+static enum status put_names(
+    const struct command_asking *asking, struct request *asked, struct err *err)
+{
+    enum status status = put_key(asking, asked, err);
+    status = status == OK ? make_detail(asking, asked, err) : status;
+    return status == OK ? put_trace(asking, asked, err) : status;
+}
+
 enum status asking_make(
     const struct command_asking *asking, struct engine_call *engine, struct err *err)
 {
@@ -164,9 +174,15 @@ enum status asking_make(
         asked->holder = engine_incarnation(at);
     }
     builder_fingerprint(engine, at, &asking->envelope->digest, FINGERPRINT_CANONICAL);
-    enum status status = put_key(asking, asked, err);
-    status = status == OK ? make_detail(asking, asked, err) : status;
-    status = status == OK ? put_trace(asking, asked, err) : status;
+    enum status status = put_names(asking, asked, err);
     status = status == OK ? keep_body(asking, engine, err) : status;
     return status == OK ? builder_check(engine, err) : status;
+}
+
+enum status asking_check(const struct command_asking *asking, struct err *err)
+{
+    struct request asked = {.kind = REQUEST_ENQUEUE, .record_kind = RECORD_COMMAND};
+    ASSERT(asking->envelope->command->confirm == CONFIG_CONFIRM_NONE);
+    enum status status = put_names(asking, &asked, err);
+    return status == OK ? request_names_check(&asked, err) : status;
 }

@@ -44,5 +44,8 @@ bool asking_is_within_rate(const struct command_asking *asking, int64_t *ret_aft
  * vault. */
 enum status asking_make(
     const struct command_asking *asking, struct engine_call *engine, struct err *err) MUST_CHECK;
+/* Whether asking_make would refuse what was read; nothing is made, and commands may be NULL. For a
+ * command without a confirmation. E_INVALID names the member. E_NOMEM. */
+enum status asking_check(const struct command_asking *asking, struct err *err) MUST_CHECK;
 
 #endif

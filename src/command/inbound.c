@@ -10,8 +10,7 @@ static enum status check(const struct config_command *command, struct err *err)
                      command->name);
 }
 
-static enum status ask(struct command_asking *asking, struct slice text, struct engine_call *call,
-    int64_t *ret_after_ms, struct err *err)
+static enum status read_event(struct command_asking *asking, struct slice text, struct err *err)
 {
     const struct json_value *body = NULL;
     struct envelope_fault fault = {.err = {.status = OK}};
@@ -25,7 +24,13 @@ static enum status ask(struct command_asking *asking, struct slice text, struct 
         /* 404: it may be in the registry that is about to be used, or be there again. */
         return status == E_INVALID && fault.status == 404 ? E_UNAVAILABLE : status;
     }
-    status = check(asking->envelope->command, err);
+    return check(asking->envelope->command, err);
+}
+
+static enum status ask(struct command_asking *asking, struct slice text, struct engine_call *call,
+    int64_t *ret_after_ms, struct err *err)
+{
+    enum status status = read_event(asking, text, err);
     if (status == OK && !asking_is_within_rate(asking, ret_after_ms)) {
         return err_set(err, E_LIMIT, "the command is submitted faster than its rate");
     }
@@ -54,4 +59,26 @@ enum status commands_inbound(struct commands *commands, const struct commands_ev
     enum status status = ask(&asking, event->envelope, call, ret_after_ms, err);
     registry_drop(registry);
     return status;
+}
+
+enum status commands_inbound_check(struct config *config, const struct commands_event *event,
+    struct arena *arena, struct slice *ret_key, struct err *err)
+{
+    struct mem mem = arena_mem(arena);
+    struct registry registry = {.config = config};
+    struct envelope envelope;
+    struct command_asking asking = {.registry = &registry,
+        .envelope = &envelope,
+        .tenant = event->tenant,
+        .is_tenant_verified = true,
+        .is_later = true,
+        .request_id = event->request_id,
+        .arena = arena,
+        .mem = &mem};
+    enum status status = read_event(&asking, event->envelope, err);
+    status = status == OK ? asking_check(&asking, err) : status;
+    if (status == OK) {
+        *ret_key = envelope.key;
+    }
+    return status == E_UNAVAILABLE ? E_INVALID : status;
 }

@@ -158,6 +158,16 @@ static bool may_try_again(const struct record *found, const struct policy *polic
 
 /* ---- grants, now or later ------------------------------------------------------------------ */
 
+/* Whether the record's door must act when it becomes unknown: ask the provider, or call again. An
+ * operation is taken over by its next caller. What Once performs itself is taken over by Once: its
+ * caller may never come again. */
+static bool door_acts(const struct record *record, enum on_unknown policy)
+{
+    bool acts = policy == ON_UNKNOWN_RECONCILE ||
+                (policy == ON_UNKNOWN_TAKEOVER && record->kind != RECORD_OPERATION);
+    return acts && record->door != RECORD_DOOR_NONE;
+}
+
 /* Gives the right to execute. The fence is new every time (P4). */
 static void grant(struct decision *decision, enum decision_kind kind, const char *rule,
     const struct request *request, struct decide_moment moment)
@@ -170,9 +180,7 @@ static void grant(struct decision *decision, enum decision_kind kind, const char
     record->attempt += record->attempt < UINT32_MAX;
     record->lease_expires_ms = moment.now_ms + request->policy.lease_ms;
     record->holder = request->holder;
-    /* Only a door can ask the provider. */
-    record->reconciles =
-        request->policy.on_unknown == ON_UNKNOWN_RECONCILE && record->door != RECORD_DOOR_NONE;
+    record->reconciles = door_acts(record, request->policy.on_unknown);
     forget_outcome(record);
     put(decision, kind, rule, moment);
 }
@@ -368,6 +376,9 @@ static void enqueue_again(struct decision *decision, const struct record *found,
     ask(next, request);
     /* R10: the request body was erased when the record was settled. */
     next->request = request->request;
+    if (next->kind == RECORD_COMMAND) {
+        next->attempt = 0; /* R1: that it waits for a confirmation again shows by this */
+    }
     queue(decision, "E6", request, moment);
 }
 
@@ -741,7 +752,7 @@ static void wake(struct decision *decision, const struct record *found,
         leave(decision, DECISION_WRONG_STATUS, "W4", found);
     } else if (request->version != 0 && request->version != found->version) {
         leave(decision, DECISION_WRONG_STATUS, "W6", found);
-    } else if (ran && found->fence == 0) {
+    } else if (ran && found->attempt == 0) {
         leave(decision, DECISION_WRONG_STATUS, "W5", found); /* P6 */
     } else if (starts && found->due_ms != 0 && moment.now_ms >= found->due_ms) {
         leave(decision, DECISION_TOO_LATE, "W3", found);
@@ -764,7 +775,7 @@ static void cancel(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
     bool has_effects =
-        found->kind == RECORD_COMMAND && found->status == RECORD_WAITING && found->fence != 0;
+        found->kind == RECORD_COMMAND && found->status == RECORD_WAITING && found->attempt != 0;
     bool has_changed = request->version != 0 && request->version != found->version;
     switch (found->status) {
     case RECORD_PENDING:

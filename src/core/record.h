@@ -3,7 +3,8 @@
  *
  * Invariants (record_check asserts them; R numbers are cited elsewhere):
  *   R1  after its first grant a record has fence > 0 and attempt > 0 (P4). Before it both are 0,
- *       and the status is pending, waiting, dead or rejected.
+ *       and the status is pending, waiting, dead or rejected. A command that was rejected after a
+ *       grant and is submitted anew keeps the fence and has no attempt yet.
  *   R2  in_progress has a lease and no window; it never expires (P8).
  *   R3  unknown has neither lease nor window; it never expires (P5, P8).
  *   R4  released, executed, failed, rejected and compensated have a window that ends after the
@@ -140,7 +141,8 @@ struct record {
     struct digest fingerprint;   /* keyed: HMAC of what was asked (see engine/engine.h) */
     uint8_t fingerprint_version; /* how the fingerprint was computed */
     uint64_t fence;              /* of the latest grant; 0 before the first */
-    uint32_t attempt;            /* grants of this operation so far */
+    uint32_t attempt;            /* grants of this operation so far; of a command: since it was
+                                    last submitted anew */
     uint32_t duplicates;         /* arrivals that found this record and were not granted */
     int64_t created_ms;          /* when this operation was first granted or enqueued */
     int64_t updated_ms;          /* latest change, except of the due time of an unknown record */
@@ -155,7 +157,7 @@ struct record {
     struct slice trace;          /* canonical JSON of the first request's trace ids */
     struct slice reason;         /* why it was released, is unknown, or was settled */
     enum record_door door;       /* the door that made it, or granted it last */
-    bool reconciles;             /* when it becomes unknown, its door must ask the provider */
+    bool reconciles;             /* when it becomes unknown, its door must act, not a caller */
     uint64_t holder;             /* the incarnation that holds the grant; 0: not one of ours */
     struct op_id parent;         /* an effect's command; zero: absent */
     int64_t due_ms;              /* when somebody must act, if that is not the end of its lease or

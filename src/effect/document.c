@@ -41,6 +41,9 @@ static void put_state(struct jsonw *json, const struct record *record)
 {
     jsonw_str(json, "status", kind_word(RECORD_EFFECT, record->status, record->attempt));
     jsonw_bool(json, "uncertain", kind_uncertain(RECORD_EFFECT, record->status));
+    if (record->status == RECORD_COMPENSATING) { /* CCO-4 has no word for it */
+        jsonw_bool(json, "compensating", true);
+    }
     jsonw_u64(json, "attempt", record->attempt);
     if (record->status == RECORD_PENDING) {
         jsonw_time(json, "next_attempt_at", record->due_ms);
@@ -116,6 +119,10 @@ static enum status put_payload(struct jsonw *json, struct effects *effects, stru
         return OK;
     }
     status = status == OK ? json_read(buf_view(&plain), arena, &payload, err) : status;
+    if (status == E_INVALID || status == E_CORRUPT) { /* the rest of the effect can be read */
+        jsonw_str(json, "payload_unreadable", err->text);
+        return OK;
+    }
     if (status != OK) {
         return status;
     }

@@ -259,10 +259,11 @@ static enum status tell_source(struct cycle *cycle, struct step *step, struct er
 static enum status remember_source(struct cycle *cycle, struct step *step,
     const struct record *sealed, struct change *ret_change, struct err *err)
 {
-    /* An operation rejected before its first attempt had no effect, and outdates nothing. */
-    bool ran = sealed->fence > 0;
+    /* What was cancelled has not taken effect, and outdates nothing: a person who skips a version
+     * that its handler cannot take does not mean the older ones that are still to come. */
+    bool is_cancelled = step->call->note == NULL && step->call->request.kind == REQUEST_CANCEL;
     if (step->call->decision.change != CHANGE_PUT || !record_status_sealed(sealed->status) ||
-        !ran || !source_ordered(&sealed->source)) {
+        is_cancelled || !source_ordered(&sealed->source)) {
         return OK;
     }
     struct record_key key;
@@ -274,6 +275,7 @@ static enum status remember_source(struct cycle *cycle, struct step *step,
     step->source = seen_of(cycle, &key.hash);
     ASSERT(step->source->loaded);
     const struct record *found = step->source->record;
+    ASSERT(sealed->fence > 0); /* P4: only a holder seals */
     status = kind_check(found, STORE_KIND(RECORD_SOURCE), err);
     if (status == OK && source_remember(found, sealed, &key, next)) {
         *ret_change = (struct change){.kind = CHANGE_PUT,

@@ -73,13 +73,17 @@ enum status inbox_reload_prepare(struct inbox_door *inbox, struct config *config
 void inbox_reload_end(struct inbox_door *inbox, struct inbox_plan *plan, bool is_used);
 
 /* Read a request to a source without storing it; the result is JSON for `once inbox test`. head and
- * body are as they would arrive. E_INVALID: there is no such source, or its secrets cannot be
- * used. */
+ * body are as they would arrive. *ret_accepted: it would be taken, and its events can become what
+ * they are to become. E_INVALID: there is no such source, or its secrets cannot be used. */
 struct inbox_trial {
-    const struct config *config;
+    struct config *config;
     struct slice source;
     struct slice request; /* head and body */
     int64_t now_ms;
+    /* Whether the registry would accept the command of an event, and the key it would have.
+     * E_INVALID: the text says why not. E_NOMEM. */
+    enum status (*check_command)(struct config *config, const struct inbox_submitted *event,
+        struct arena *arena, struct slice *ret_key, struct err *err);
 };
 enum status inbox_try(const struct inbox_trial *trial, const struct mem *mem, struct buf *out,
     bool *ret_accepted, struct err *err) MUST_CHECK;

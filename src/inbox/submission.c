@@ -1,5 +1,6 @@
 #include "inbox/submission.h"
 
+#include "base/check.h"
 #include "base/macros.h"
 #include "canon/jcs.h"
 #include "canon/jsonw.h"
@@ -29,8 +30,6 @@ struct event_naming {
     struct json_value strings[ROOTS];
     struct template_root items[ROOTS];
     struct template_roots all;
-    struct slice event_id;
-    char delivery_id[KIND_ID_TEXT_BYTES];
 };
 
 static void name(struct event_naming *naming, const char *as, const struct json_value *value)
@@ -45,40 +44,27 @@ static void name_text(struct event_naming *naming, const char *as, struct slice 
     name(naming, as, text.len > 0 ? string : NULL);
 }
 
-/* The event's id, as its detail has it. */
-static enum status take_event_id(
-    const struct record *record, struct arena *arena, struct slice *ret_id)
-{
-    const struct json_value *detail = NULL;
-    enum status status = json_read(record->detail, arena, &detail, NULL);
-    const struct json_value *id = status == OK ? json_find(detail, SLICE_LIT("event_id")) : NULL;
-    *ret_id = json_is(id, JSON_STRING) ? json_text(id) : SLICE_EMPTY;
-    return status == E_NOMEM ? E_NOMEM : OK;
-}
-
 /* An event that is not JSON has no members, and what the template names is absent. */
 static enum status make_names(
-    struct dispatch_call *call, const struct kept_event *frame, struct event_naming *naming)
+    const struct submission_event *of, struct arena *arena, struct event_naming *naming)
 {
     static const struct slice structured = SLICE_INIT("application/cloudevents+json");
-    const struct record *record = call->record;
     const struct json_value *event = NULL;
-    enum status status = json_read(frame->bytes, call->arena, &event, NULL);
-    if (status == E_NOMEM || take_event_id(record, call->arena, &naming->event_id) != OK) {
+    enum status status = json_read(of->bytes, arena, &event, NULL);
+    if (status == E_NOMEM) {
         return E_NOMEM;
     }
     event = status == OK ? event : NULL;
-    bool is_structured = frame->type.len >= structured.len &&
-                         http_same_name(slice_of(frame->type.data, structured.len), structured);
+    bool is_structured = of->type.len >= structured.len &&
+                         http_same_name(slice_of(of->type.data, structured.len), structured);
     naming->all = (struct template_roots){.items = naming->items};
     name(naming, "event", event);
     name(naming, "data", is_structured ? json_find(event, SLICE_LIT("data")) : event);
-    name_text(naming, "event_id", naming->event_id);
-    name_text(naming, "delivery_id",
-        slice_str(kind_id_put(naming->delivery_id, RECORD_DELIVERY, &record->operation_id)));
-    name_text(naming, "key", record->key.key);
-    name_text(naming, "source", record->key.scope);
-    name_text(naming, "tenant", record->key.tenant);
+    name_text(naming, "event_id", of->id);
+    name_text(naming, "delivery_id", slice_str(of->delivery_id));
+    name_text(naming, "key", of->key->key);
+    name_text(naming, "source", of->key->scope);
+    name_text(naming, "tenant", of->key->tenant);
     return OK;
 }
 
@@ -111,29 +97,28 @@ static enum status put_intent(struct jsonw *json, const struct config_source *co
 }
 
 /* S3 */
-static void put_trace(
-    struct jsonw *json, const struct record *record, const struct event_naming *naming)
+static void put_trace(struct jsonw *json, const struct submission_event *of)
 {
-    struct slice id = naming->event_id;
     jsonw_open(json, "trace", '{');
-    jsonw_str(json, "delivery_id", naming->delivery_id);
-    if (id.len > 0 && id.len <= TRACED_BYTES_MAX) {
-        jsonw_bytes(json, "event_id", id);
+    jsonw_str(json, "delivery_id", of->delivery_id);
+    if (of->id.len > 0 && of->id.len <= TRACED_BYTES_MAX) {
+        jsonw_bytes(json, "event_id", of->id);
     }
-    jsonw_bytes(json, "source", record->key.scope);
+    jsonw_bytes(json, "source", of->key->scope);
     jsonw_close(json, '}');
 }
 
-static enum status put_envelope(struct dispatch_call *call, const struct config_source *config,
-    const struct event_naming *naming, struct buf *out, struct err *err)
+static enum status put_envelope(const struct submission_event *of,
+    const struct config_source *config, const struct event_naming *naming, struct buf *out,
+    struct err *err)
 {
     struct jsonw json = {.out = out};
     char key[sizeof "delivery-" + DIGEST_HEX_BYTES] = "delivery-";
     enum status status = OK;
-    (void)digest_put_hex(key + strlen(key), &call->record->key.hash);
+    (void)digest_put_hex(key + strlen(key), &of->key->hash);
     jsonw_open(&json, NULL, '{');
     status = put_intent(&json, config, naming, err);
-    put_trace(&json, call->record, naming);
+    put_trace(&json, of);
     if (json_find(config->envelope, SLICE_LIT("idempotency_key")) == NULL) {
         jsonw_str(&json, "idempotency_key", key); /* S2 */
     }
@@ -148,25 +133,56 @@ static enum status put_envelope(struct dispatch_call *call, const struct config_
     return status == OK ? buf_status(out) : status;
 }
 
+enum status submission_envelope(const struct submission_event *of,
+    const struct config_source *config, struct arena *arena, struct slice *ret_envelope,
+    struct err *err)
+{
+    struct event_naming *naming = arena_zalloc(arena, sizeof *naming);
+    struct mem mem = arena_mem(arena);
+    struct buf out;
+    ASSERT(config->command != NULL && config->envelope != NULL);
+    buf_init(&out, &mem, ENVELOPE_BYTES_MAX);
+    if (naming == NULL || make_names(of, arena, naming) != OK) {
+        return err_set(err, E_NOMEM, "out of memory");
+    }
+    enum status status = put_envelope(of, config, naming, &out, err);
+    if (status == OK) {
+        *ret_envelope = buf_view(&out);
+    }
+    return status == E_LIMIT ? err_set(err, E_INVALID, "the envelope is too long") : status;
+}
+
+/* The event's id, as its detail has it. */
+static enum status take_event_id(
+    const struct record *record, struct arena *arena, struct slice *ret_id)
+{
+    const struct json_value *detail = NULL;
+    enum status status = json_read(record->detail, arena, &detail, NULL);
+    const struct json_value *id = status == OK ? json_find(detail, SLICE_LIT("event_id")) : NULL;
+    *ret_id = json_is(id, JSON_STRING) ? json_text(id) : SLICE_EMPTY;
+    return status == E_NOMEM ? E_NOMEM : OK;
+}
+
 enum status submission_compose(
     struct dispatch_call *call, const struct inbox_source *source, struct err *err)
 {
+    const struct record *record = call->record;
     struct kept_event frame;
-    struct buf out;
-    struct event_naming *naming = arena_zalloc(call->arena, sizeof *naming);
     struct submission *own = arena_zalloc(call->arena, sizeof *own);
-    buf_init(&out, call->mem, ENVELOPE_BYTES_MAX);
+    char delivery_id[KIND_ID_TEXT_BYTES];
+    struct submission_event of = {.key = &record->key,
+        .delivery_id = kind_id_put(delivery_id, RECORD_DELIVERY, &record->operation_id)};
     enum status status = frame_read(call->body, &frame, err);
     if (status != OK) {
         return status;
     }
-    if (naming == NULL || own == NULL || make_names(call, &frame, naming) != OK) {
+    if (own == NULL || take_event_id(record, call->arena, &of.id) != OK) {
         return err_set(err, E_NOMEM, "out of memory");
     }
     call->own = own;
-    status = put_envelope(call, source->config, naming, &out, err);
-    call->payload = buf_view(&out);
-    return status == E_LIMIT ? err_set(err, E_INVALID, "the envelope is too long") : status;
+    of.type = frame.type;
+    of.bytes = frame.bytes;
+    return submission_envelope(&of, source->config, call->arena, &call->payload, err);
 }
 
 /* ---- nothing is sent --------------------------------------------------------------------- */

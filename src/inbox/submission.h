@@ -22,7 +22,21 @@
 /* Of the targets of such sources: nothing leaves the process, so it is done at once. */
 extern struct dispatch_sender submission_sender;
 
-/* Compose the envelope. E_INVALID: the event has not what the template names. E_NOMEM,
+/* An event, as a template sees it. */
+struct submission_event {
+    const struct record_key *key; /* of its delivery, sealed */
+    const char *delivery_id;
+    struct slice id; /* as the sender names it; empty: absent */
+    struct slice type;
+    struct slice bytes;
+};
+/* The envelope of the source's command, in the arena. E_INVALID: the event has not what the
+ * template names. E_NOMEM. */
+enum status submission_envelope(const struct submission_event *of,
+    const struct config_source *config, struct arena *arena, struct slice *ret_envelope,
+    struct err *err) MUST_CHECK;
+
+/* Compose that of a delivery. E_INVALID: the event has not what the template names. E_NOMEM,
  * E_CORRUPT. */
 enum status submission_compose(
     struct dispatch_call *call, const struct inbox_source *source, struct err *err) MUST_CHECK;

@@ -174,6 +174,30 @@ static void pass(struct mcp_proxy *proxy, struct mcp_request *call)
     proxy_to_server(proxy, buf_view(&call->line));
 }
 
+/* Since protocol 2026-07-28 every request says its version and its client, also our own list. */
+static void keep_meta(struct mcp_proxy *proxy, const struct mcp_said *said)
+{
+    static const char prefix[] = "io.modelcontextprotocol/";
+    const struct json_value *meta =
+        json_find(json_find(said->root, SLICE_LIT("params")), SLICE_LIT("_meta"));
+    buf_clear(&proxy->meta);
+    for (uint32_t i = 0; json_is(meta, JSON_OBJECT) && i < meta->count; i++) {
+        const struct json_member *member = &meta->members[i];
+        if (slice_starts(json_text(&member->name), slice_str(prefix))) {
+            buf_char(&proxy->meta, proxy->meta.len == 0 ? '{' : ',');
+            jcs_put_string(&proxy->meta, json_text(&member->name));
+            buf_char(&proxy->meta, ':');
+            buf_slice(&proxy->meta, json_raw(said->text, &member->value));
+        }
+    }
+    if (proxy->meta.len > 0) {
+        buf_char(&proxy->meta, '}');
+    }
+    if (buf_status(&proxy->meta) != OK) {
+        buf_clear(&proxy->meta);
+    }
+}
+
 static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool may_list)
 {
     struct arena arena;
@@ -193,6 +217,7 @@ static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool ma
         pass(proxy, call); /* without a name it is no call of a tool: the server refuses it */
     } else if (tool == NULL && !proxy->tools.is_complete && may_list) {
         call->state = CALL_LISTING;
+        keep_meta(proxy, &said);
         if (!proxy_is_listing(proxy) && !proxy_list(proxy, SLICE_EMPTY)) {
             read_call(proxy, call, false);
         }
@@ -457,6 +482,11 @@ static void renew(struct mcp_proxy *proxy, struct mcp_request *call)
     submit(proxy, &call->renewal, MCP_RENEW);
 }
 
+bool call_is_fresh(const struct mcp_proxy *proxy, const struct mcp_request *call)
+{
+    return !call->is_lost && proxy->now_ms - call->renewed_ms < 2 * FRESH_MS;
+}
+
 void call_send(struct mcp_proxy *proxy, struct mcp_request *call)
 {
     ASSERT(call->state == CALL_READY && call->fence > 0); /* M1 */
@@ -475,7 +505,8 @@ void call_send(struct mcp_proxy *proxy, struct mcp_request *call)
 static bool is_refusal(struct slice error)
 {
     static const int codes[] = {MCP_PARSE_ERROR, MCP_INVALID_REQUEST, MCP_METHOD_NOT_FOUND,
-        MCP_INVALID_PARAMS, MCP_URL_ELICITATION};
+        MCP_INVALID_PARAMS, MCP_URL_ELICITATION, MCP_HEADER_MISMATCH, MCP_MISSING_CAPABILITY,
+        MCP_UNSUPPORTED_VERSION};
     struct slice code = scan_find(error, "code");
     char text[16];
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
@@ -550,6 +581,21 @@ void call_cancelled(struct mcp_proxy *proxy, struct mcp_request *call)
     case CALL_SETTLING: /* its end is known already */
     case CALL_LATE: break;
     }
+}
+
+void call_lost(struct mcp_proxy *proxy, struct mcp_request *call, bool was_sent, const char *why)
+{
+    if (call->state != CALL_SENT) {
+        return; /* its end is known already, or it was not sent */
+    }
+    if (was_sent) {
+        make_unknown(proxy, call, why);
+        return;
+    }
+    const struct mcp_words words = words_of(proxy, call);
+    words_refused(&words, "the server did not get it: %s", why);
+    call->is_answered = call->is_answered || call->is_cancelled;
+    release(proxy, call, why);
 }
 
 void call_server_gone(struct mcp_proxy *proxy, struct mcp_request *call)

@@ -122,8 +122,7 @@ static struct mcp_request *add_request(struct mcp_proxy *proxy, enum mcp_request
     return request;
 }
 
-/* Free what is over and has no job with the ledger (M5). */
-static void sweep(struct mcp_proxy *proxy)
+void proxy_sweep(struct mcp_proxy *proxy)
 {
     struct mcp_request **at = &proxy->requests;
     while (*at != NULL) {
@@ -150,7 +149,7 @@ static bool make_room(struct mcp_proxy *proxy)
         bool is_late = r->kind == MCP_CALL && r->state == CALL_LATE;
         if (!r->is_over && (is_plain || is_late)) {
             proxy_end(proxy, r);
-            sweep(proxy);
+            proxy_sweep(proxy);
             return true;
         }
     }
@@ -171,8 +170,7 @@ static bool put_canonical(struct mcp_proxy *proxy, struct slice raw, struct buf 
     return is_fine && buf_status(out) == OK;
 }
 
-/* The request with this id; NULL: none. */
-static struct mcp_request *find_request(struct mcp_proxy *proxy, struct slice raw_id)
+struct mcp_request *proxy_find(struct mcp_proxy *proxy, struct slice raw_id)
 {
     struct buf id;
     struct mcp_request *found = NULL;
@@ -275,7 +273,7 @@ bool proxy_list(struct mcp_proxy *proxy, struct slice cursor)
         buf_clear(&request->id);
         buf_printf(&request->id, "\"once-tools-%llu\"", (unsigned long long)++proxy->own_count);
         request->is_over = true; /* it must not find itself */
-        request->is_over = find_request(proxy, buf_view(&request->id)) != NULL;
+        request->is_over = proxy_find(proxy, buf_view(&request->id)) != NULL;
     } while (request->is_over);
     buf_str(&request->line, "{\"jsonrpc\":\"2.0\",\"id\":");
     buf_slice(&request->line, buf_view(&request->id));
@@ -284,13 +282,16 @@ bool proxy_list(struct mcp_proxy *proxy, struct slice cursor)
         buf_str(&request->line, "\"cursor\":");
         buf_slice(&request->line, cursor);
     }
+    if (proxy->meta.len > 0) {
+        buf_str(&request->line, cursor.len > 0 ? ",\"_meta\":" : "\"_meta\":");
+        buf_slice(&request->line, buf_view(&proxy->meta));
+    }
     buf_str(&request->line, "}}");
     proxy_to_server(proxy, buf_view(&request->line));
     return true;
 }
 
-/* Our list is complete, or will not be. */
-static void listed(struct mcp_proxy *proxy)
+void proxy_listed(struct mcp_proxy *proxy)
 {
     for (struct mcp_request *r = proxy->requests; r != NULL; r = r->next) {
         if (!r->is_over && r->kind == MCP_CALL && r->state == CALL_LISTING) {
@@ -330,7 +331,7 @@ static void list_answered(
     proxy_end(proxy, request);
     if (is_own && (!is_listed || cursor.len == 0 || proxy->pages >= MCP_PAGES_MAX ||
                       !proxy_list(proxy, cursor))) {
-        listed(proxy);
+        proxy_listed(proxy);
     }
     buf_release(&out);
 }
@@ -348,7 +349,7 @@ static void cancel(struct mcp_proxy *proxy, struct slice text, const struct json
 {
     const struct json_value *id =
         json_find(json_find(root, SLICE_LIT("params")), SLICE_LIT("requestId"));
-    struct mcp_request *request = id == NULL ? NULL : find_request(proxy, json_raw(text, id));
+    struct mcp_request *request = id == NULL ? NULL : proxy_find(proxy, json_raw(text, id));
     if (request == NULL || request->is_own) {
         return;
     }
@@ -363,7 +364,7 @@ static void cancel(struct mcp_proxy *proxy, struct slice text, const struct json
 static struct mcp_request *note_request(
     struct mcp_proxy *proxy, enum mcp_request_kind kind, struct slice id)
 {
-    if (find_request(proxy, id) != NULL) {
+    if (proxy_find(proxy, id) != NULL) {
         refuse(
             proxy, id, MCP_INVALID_REQUEST, "the id is in use by a request that has no answer yet");
         return NULL;
@@ -431,7 +432,7 @@ static bool needs_care(struct mcp_proxy *proxy, struct slice text, const struct 
         struct slice method = member_text(&list->items[i], "method");
         const struct json_value *id = json_find(&list->items[i], SLICE_LIT("id"));
         bool is_used =
-            method.len > 0 && id != NULL && find_request(proxy, json_raw(text, id)) != NULL;
+            method.len > 0 && id != NULL && proxy_find(proxy, json_raw(text, id)) != NULL;
         if (is_used || slice_is(method, "tools/call") || slice_is(method, "tools/list")) {
             return true;
         }
@@ -517,7 +518,7 @@ void proxy_client_line(struct mcp_proxy *proxy, struct slice line, int64_t now_m
         read_message(proxy, line, root);
     }
     arena_release(&proxy->arena);
-    sweep(proxy);
+    proxy_sweep(proxy);
     proxy_check(proxy);
 }
 
@@ -591,7 +592,7 @@ static void server_message(struct mcp_proxy *proxy, struct slice text)
         if (message.method.len > 0) {
             note_server(proxy, &message);
         } else {
-            request = find_request(proxy, message.id);
+            request = proxy_find(proxy, message.id);
         }
     }
     if (request == NULL) {
@@ -618,7 +619,7 @@ static bool has_ours(struct mcp_proxy *proxy, struct slice text)
     }
     while (scan_next(&scan, &item)) {
         const struct mcp_request *request = receive(item.value, &message) && message.method.len == 0
-                                                ? find_request(proxy, message.id)
+                                                ? proxy_find(proxy, message.id)
                                                 : NULL;
         is_ours =
             is_ours || (request != NULL && (request->kind != MCP_PLAIN || request->batch != NULL));
@@ -640,7 +641,7 @@ void proxy_server_line(struct mcp_proxy *proxy, struct slice line, int64_t now_m
     } else {
         server_message(proxy, line);
     }
-    sweep(proxy);
+    proxy_sweep(proxy);
     proxy_check(proxy);
 }
 
@@ -654,7 +655,7 @@ void proxy_done(struct mcp_proxy *proxy, struct mcp_job *job, int64_t now_ms)
     if (!job->request->is_over) {
         call_done(proxy, job->request, job);
     }
-    sweep(proxy);
+    proxy_sweep(proxy);
     proxy_check(proxy);
 }
 
@@ -675,9 +676,9 @@ void proxy_tick(struct mcp_proxy *proxy, int64_t now_ms)
         }
     }
     if (is_unlisted) {
-        listed(proxy);
+        proxy_listed(proxy);
     }
-    sweep(proxy);
+    proxy_sweep(proxy);
     proxy_check(proxy);
 }
 
@@ -706,7 +707,7 @@ void proxy_send(struct mcp_proxy *proxy, int64_t now_ms)
             }
         }
     }
-    sweep(proxy);
+    proxy_sweep(proxy);
     proxy_check(proxy);
 }
 
@@ -727,29 +728,8 @@ void proxy_server_gone(struct mcp_proxy *proxy, int64_t now_ms)
             proxy_end(proxy, r);
         }
     }
-    sweep(proxy);
+    proxy_sweep(proxy);
     proxy_check(proxy);
-}
-
-bool proxy_has_unsent(const struct mcp_proxy *proxy)
-{
-    for (const struct mcp_request *r = proxy->requests; r != NULL; r = r->next) {
-        if (!r->is_over && r->kind == MCP_CALL && r->state < CALL_SENT) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool proxy_is_settled(const struct mcp_proxy *proxy)
-{
-    for (const struct mcp_request *r = proxy->requests; r != NULL; r = r->next) {
-        if (r->job.is_busy || r->renewal.is_busy ||
-            (!r->is_over && r->kind == MCP_CALL && r->state != CALL_LATE)) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -761,6 +741,7 @@ void proxy_init(struct mcp_proxy *proxy, const struct mcp_proxy_options *options
     tools_init(&proxy->tools, options->mem);
     buf_init(&proxy->to_client.bytes, options->mem, MCP_QUEUE_BYTES_MAX);
     buf_init(&proxy->to_server.bytes, options->mem, MCP_QUEUE_BYTES_MAX);
+    buf_init(&proxy->meta, options->mem, LIMIT_JSON_BYTES_MAX);
 }
 
 void proxy_release(struct mcp_proxy *proxy)
@@ -778,6 +759,7 @@ void proxy_release(struct mcp_proxy *proxy)
     arena_release(&proxy->arena);
     buf_release(&proxy->to_client.bytes);
     buf_release(&proxy->to_server.bytes);
+    buf_release(&proxy->meta);
 }
 
 void proxy_check(const struct mcp_proxy *proxy)

@@ -168,6 +168,7 @@ struct mcp_proxy {
     struct mcp_batch *batch; /* being read; NULL: none */
     uint64_t own_count;      /* our own requests so far */
     size_t pages;            /* of our own running list */
+    struct buf meta; /* what our own list says about its protocol and client; may be empty */
     bool is_server_gone;
     int64_t now_ms;
 };
@@ -183,6 +184,15 @@ void proxy_server_line(struct mcp_proxy *proxy, struct slice line, int64_t now_m
 void proxy_client_too_long(struct mcp_proxy *proxy);
 /* The ledger has answered a job. */
 void proxy_done(struct mcp_proxy *proxy, struct mcp_job *job, int64_t now_ms);
+/* What of the client's waits for the server's answer to the request with this id. */
+enum mcp_awaited { MCP_AWAITED_NOTHING, MCP_AWAITED_PLAIN, MCP_AWAITED_CALL };
+enum mcp_awaited proxy_awaited(struct mcp_proxy *proxy, struct slice id);
+/* Whether the request may be sent to the server now. False: the grant of a call has grown old. */
+bool proxy_may_send(struct mcp_proxy *proxy, struct slice id, int64_t now_ms);
+/* The server will not answer the request with this id. was_sent: it may have got it. why: a clause,
+ * such as "the connection broke". */
+void proxy_server_lost(
+    struct mcp_proxy *proxy, struct slice id, bool was_sent, const char *why, int64_t now_ms);
 /* The server has ended or closed its output: nothing more comes from it. */
 void proxy_server_gone(struct mcp_proxy *proxy, int64_t now_ms);
 /* Do what is due. */

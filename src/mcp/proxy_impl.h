@@ -2,6 +2,7 @@
  * proxy_impl: shared by the files of the proxy.
  *
  *   proxy.c   messages: what they are, and where they go
+ *   outstanding.c   what is not sent, answered or settled yet
  *   calls.c   the life of a guarded call
  *   words.c   what a model reads when Once answers itself
  */
@@ -27,6 +28,13 @@ void proxy_end(struct mcp_proxy *proxy, struct mcp_request *request);
 bool proxy_list(struct mcp_proxy *proxy, struct slice cursor);
 bool proxy_is_listing(const struct mcp_proxy *proxy);
 
+/* Our list is complete, or will not be. */
+void proxy_listed(struct mcp_proxy *proxy);
+/* The request with this id; NULL: none. */
+struct mcp_request *proxy_find(struct mcp_proxy *proxy, struct slice raw_id);
+/* Free what is over and has no job with the ledger (M5). */
+void proxy_sweep(struct mcp_proxy *proxy);
+
 /* ---- calls.c ---- */
 
 /* A call of a tool: fence it, or pass it on. The message was read from request->line. */
@@ -37,6 +45,9 @@ void call_done(struct mcp_proxy *proxy, struct mcp_request *call, struct mcp_job
 /* The server's answer. */
 void call_answered(struct mcp_proxy *proxy, struct mcp_request *call, struct slice line);
 void call_cancelled(struct mcp_proxy *proxy, struct mcp_request *call);
+/* It will not be answered. */
+void call_lost(struct mcp_proxy *proxy, struct mcp_request *call, bool was_sent, const char *why);
+bool call_is_fresh(const struct mcp_proxy *proxy, const struct mcp_request *call);
 void call_server_gone(struct mcp_proxy *proxy, struct mcp_request *call);
 void call_tick(struct mcp_proxy *proxy, struct mcp_request *call);
 /* When the call needs a tick; INT64_MAX: never. */

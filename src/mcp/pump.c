@@ -34,6 +34,7 @@ struct pump {
     int to_client; /* -1: the client does not read any more */
     int to_server; /* -1: closed */
     bool has_ended;
+    bool is_gone;       /* a server over HTTP: nothing comes from it any more */
     int64_t drained_ms; /* after its end: how long its output is read */
 };
 
@@ -152,10 +153,35 @@ static void end_server(struct pump *pump)
     proxy_server_gone(pump->proxy, now(pump));
 }
 
+/* Lines that may go to a server over HTTP; a granted call as soon as everything before it has. */
+static void write_http(struct pump *pump)
+{
+    struct mcp_queue *queue = &pump->proxy->to_server;
+    for (;;) {
+        if (queue_front(queue).len == 0) {
+            proxy_send(pump->proxy, now(pump));
+        }
+        struct slice front = queue_front(queue);
+        const char *newline = front.len == 0 ? NULL : memchr(front.data, '\n', front.len);
+        if (newline == NULL) {
+            return;
+        }
+        size_t len = (size_t)(newline - front.data);
+        if (!mcp_http_take(pump->options->http, slice_of(front.data, len), now(pump))) {
+            return;
+        }
+        queue_take(queue, len + 1);
+    }
+}
+
 /* A granted call goes out as soon as everything before it has. */
 static void write_server(struct pump *pump)
 {
     struct mcp_queue *queue = &pump->proxy->to_server;
+    if (pump->options->http != NULL) {
+        write_http(pump);
+        return;
+    }
     if (pump->to_server >= 0 && queue_front(queue).len == 0) {
         proxy_send(pump->proxy, now(pump));
     }
@@ -180,6 +206,11 @@ static void end_what_is_over(struct pump *pump)
     if (pump->client.fd < 0 && is_idle) {
         close_fd(&pump->to_server);
     }
+    if (pump->options->http != NULL && !pump->is_gone && pump->client.fd < 0 &&
+        (is_idle || pump->has_ended) && mcp_http_finish(pump->options->http, now(pump))) {
+        pump->has_ended = pump->is_gone = true;
+        proxy_server_gone(pump->proxy, now(pump));
+    }
     if (pump->has_ended && pump->server.fd >= 0 && now(pump) >= pump->drained_ms) {
         end_server(pump);
     }
@@ -190,7 +221,8 @@ static void end_what_is_over(struct pump *pump)
 
 static bool is_over(const struct pump *pump)
 {
-    return pump->has_ended && pump->server.fd < 0 && proxy_is_settled(pump->proxy) &&
+    bool is_gone = pump->options->http == NULL ? pump->has_ended : pump->is_gone;
+    return is_gone && pump->server.fd < 0 && proxy_is_settled(pump->proxy) &&
            queue_front(&pump->proxy->to_client).len == 0;
 }
 
@@ -199,6 +231,8 @@ enum { FROM_CLIENT, FROM_SERVER, TO_CLIENT, TO_SERVER, SIGNALS, LEDGER, FDS };
 static int wait_ms(const struct pump *pump)
 {
     int64_t due_ms = proxy_due(pump->proxy);
+    int64_t http_ms = pump->options->http == NULL ? INT64_MAX : mcp_http_due(pump->options->http);
+    due_ms = http_ms < due_ms ? http_ms : due_ms;
     int64_t left_ms = due_ms == INT64_MAX ? POLL_MS_MAX : due_ms - now(pump);
     if (pump->has_ended && pump->server.fd >= 0 && pump->drained_ms - now(pump) < left_ms) {
         left_ms = pump->drained_ms - now(pump);
@@ -235,6 +269,10 @@ static void act(struct pump *pump, const struct pollfd fds[FDS])
     if (fds[SIGNALS].revents != 0 && pump->options->has_ended(pump->options->context)) {
         pump->has_ended = true;
         pump->drained_ms = now(pump) + DRAIN_MS;
+        if (pump->options->http != NULL) {
+            mcp_http_hurry(pump->options->http);
+            pump->client.fd = -1;
+        }
     }
     if (fds[FROM_CLIENT].revents != 0 && !read_some(pump, &pump->client)) {
         pump->client.fd = -1; /* the caller's to close */
@@ -254,7 +292,7 @@ static enum status pump_status(const struct pump *pump)
             return buf_status(bufs[i]);
         }
     }
-    return OK;
+    return pump->options->http == NULL ? OK : mcp_http_status(pump->options->http);
 }
 
 static enum status turn(struct pump *pump, struct err *err)
@@ -270,10 +308,16 @@ static enum status turn(struct pump *pump, struct err *err)
     if (is_over(pump)) {
         return OK;
     }
-    if (poll(fds, FDS, wait_ms(pump)) < 0) {
+    struct mcp_http *http = pump->options->http;
+    int ready =
+        http == NULL ? poll(fds, FDS, wait_ms(pump)) : mcp_http_poll(http, fds, FDS, wait_ms(pump));
+    if (ready < 0) {
         return errno == EINTR ? OK : err_errno(err, E_UNAVAILABLE, errno, "cannot wait for MCP");
     }
     act(pump, fds);
+    if (http != NULL) {
+        mcp_http_work(http, now(pump));
+    }
     return OK;
 }
 
@@ -293,8 +337,10 @@ enum status pump_run(struct mcp_proxy *proxy, const struct pump_options *options
         .to_client = options->to_client,
         .to_server = options->to_server};
     /* Our ends of the pipes only: the file descriptions of the others are shared. */
-    (void)fcntl(options->from_server, F_SETFL, O_NONBLOCK);
-    (void)fcntl(options->to_server, F_SETFL, O_NONBLOCK);
+    if (options->http == NULL) {
+        (void)fcntl(options->from_server, F_SETFL, O_NONBLOCK);
+        (void)fcntl(options->to_server, F_SETFL, O_NONBLOCK);
+    }
     buf_init(&pump.client.bytes, mem, LIMIT_JSON_BYTES_MAX + 2 * CHUNK_BYTES);
     buf_init(&pump.server.bytes, mem, MCP_MESSAGE_BYTES_MAX + 2 * CHUNK_BYTES);
     enum status status = OK;

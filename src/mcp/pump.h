@@ -11,16 +11,18 @@
 #ifndef ONCE_MCP_PUMP_H
 #define ONCE_MCP_PUMP_H
 
+#include "mcp/http.h"
 #include "mcp/proxy.h"
 
 struct pump_options {
     int from_client;
     int to_client;
-    int from_server; /* these two are closed */
+    int from_server; /* these two are closed; -1 with http */
     int to_server;
+    struct mcp_http *http;                       /* instead of a process; NULL: a process */
     int signals;                                 /* readable: has_ended is called */
     int ledger;                                  /* readable: take_done is called */
-    bool (*has_ended)(void *context);            /* whether the server has ended */
+    bool (*has_ended)(void *context);            /* whether the server, or http, has to end */
     struct mcp_job *(*take_done)(void *context); /* jobs that are back, linked by next */
     int64_t (*now_ms)(void *context);            /* the boot clock */
     void *context;

@@ -24,17 +24,18 @@ void tools_init(struct mcp_tools *tools, const struct mem *mem)
     *tools = (struct mcp_tools){.mem = mem};
 }
 
-static void release_name(struct mcp_tools *tools, struct slice name)
+static void release_tool(struct mcp_tools *tools, const struct mcp_tool *tool)
 {
     char *bytes = NULL;
-    memcpy(&bytes, &name.data, sizeof bytes); /* ours, though a slice does not say so */
+    memcpy(&bytes, &tool->name.data, sizeof bytes); /* ours, though a slice does not say so */
     mem_free(tools->mem, bytes);
+    mem_free(tools->mem, tool->headers);
 }
 
 void tools_forget(struct mcp_tools *tools)
 {
     for (size_t i = 0; i < tools->count; i++) {
-        release_name(tools, tools->items[i].name);
+        release_tool(tools, &tools->items[i]);
     }
     tools->count = 0;
     tools->is_open = false;
@@ -65,6 +66,7 @@ static bool remember(struct mcp_tools *tools, const struct mcp_tool *tool)
     for (size_t i = 0; i < tools->count; i++) {
         if (slice_equal(tools->items[i].name, tool->name)) {
             struct slice name = tools->items[i].name;
+            mem_free(tools->mem, tools->items[i].headers);
             tools->items[i] = *tool;
             tools->items[i].name = name;
             return true;
@@ -242,6 +244,79 @@ static void say_names(const struct mcp_listing *listing, const struct mcp_tool *
     }
 }
 
+/* ---- header fields --------------------------------------------------------------------------- */
+
+enum { HEADERS_BYTES_MAX = 8192, SCHEMA_DEPTH_MAX = 8 };
+
+/* RFC 9110 section 5.6.2. */
+static bool is_token(struct slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char c = text.data[i];
+        bool is_word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+        if (!is_word && (c == '\0' || strchr("!#$%&'*+-.^_`|~", c) == NULL)) {
+            return false;
+        }
+    }
+    return text.len > 0 && text.len < 200;
+}
+
+/* RFC 6901: "~" and "/" inside a name. */
+static void put_step(struct buf *pointer, struct slice name)
+{
+    buf_char(pointer, '/');
+    for (size_t i = 0; i < name.len; i++) {
+        if (name.data[i] == '~' || name.data[i] == '/') {
+            buf_str(pointer, name.data[i] == '~' ? "~0" : "~1");
+        } else {
+            buf_char(pointer, name.data[i]);
+        }
+    }
+}
+
+static void put_headers(
+    struct buf *out, struct buf *pointer, const struct json_value *schema, unsigned int depth)
+{
+    const struct json_value *properties = json_find(schema, SLICE_LIT("properties"));
+    for (uint32_t i = 0;
+         json_is(properties, JSON_OBJECT) && depth < SCHEMA_DEPTH_MAX && i < properties->count;
+         i++) {
+        const struct json_member *member = &properties->members[i];
+        const struct json_value *header = json_find(&member->value, SLICE_LIT("x-mcp-header"));
+        size_t len = pointer->len;
+        put_step(pointer, json_text(&member->name));
+        if (json_is(header, JSON_STRING) && is_token(json_text(header)) &&
+            memchr(pointer->data, '\0', pointer->len) == NULL) {
+            buf_slice(out, buf_view(pointer));
+            buf_char(out, '\0');
+            buf_slice(out, json_text(header));
+            buf_char(out, '\0');
+        }
+        put_headers(out, pointer, &member->value, depth + 1);
+        pointer->len = buf_status(pointer) == OK ? len : pointer->len;
+    }
+}
+
+/* NULL: none, or they are too long: a server that needs them refuses the call. */
+static char *headers_of(const struct mem *mem, const struct json_value *tool)
+{
+    struct buf out;
+    struct buf pointer;
+    char *headers = NULL;
+    buf_init(&out, mem, HEADERS_BYTES_MAX);
+    buf_init(&pointer, mem, HEADERS_BYTES_MAX);
+    put_headers(&out, &pointer, json_find(tool, SLICE_LIT("inputSchema")), 0);
+    if (out.len > 0 && buf_status(&out) == OK && buf_status(&pointer) == OK) {
+        headers = mem_zalloc(mem, 1, out.len + 1);
+    }
+    if (headers != NULL) {
+        memcpy(headers, out.data, out.len);
+    }
+    buf_release(&pointer);
+    buf_release(&out);
+    return headers;
+}
+
 /* ---- the list -------------------------------------------------------------------------------- */
 
 /* False: out of memory, or too many tools. */
@@ -254,7 +329,9 @@ static bool edit_tool(struct mcp_tools *tools, const struct mcp_listing *listing
     }
     struct mcp_tool tool = tool_of(json_text(name), value);
     bool is_new = tools_find(tools, tool.name) == NULL;
+    tool.headers = headers_of(tools->mem, value);
     if (!remember(tools, &tool)) {
+        mem_free(tools->mem, tool.headers);
         return false;
     }
     bool is_guarded =

@@ -310,10 +310,10 @@ static enum status acknowledge(void *context, const struct config *config,
 }
 
 static enum status effect_ends(void *context, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err)
 {
-    return outbox_effect_ends(context, command, effect, has_failed, call, ret_joins, err);
+    return outbox_effect_ends(context, command, effect, has_failed, calls, err);
 }
 
 static void effect_settled(void *context, const struct record *effect)
@@ -352,10 +352,10 @@ DOOR_DO(close_effects, effects_free);
 /* ---- commands ------------------------------------------------------------------------------ */
 
 static enum status command_effect_ends(void *context, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err)
 {
-    return commands_effect_ends(context, command, effect, has_failed, call, ret_joins, err);
+    return commands_effect_ends(context, command, effect, has_failed, calls, err);
 }
 
 static void command_effect_settled(void *context, const struct record *effect)
@@ -505,13 +505,21 @@ const char *server_broker(size_t number, struct err *err)
 
 /* ---- trying the inbox ---------------------------------------------------------------------- */
 
+static enum status check_event(struct config *config, const struct inbox_submitted *event,
+    struct arena *arena, struct slice *ret_key, struct err *err)
+{
+    struct commands_event made = {event->tenant, event->envelope, event->request_id};
+    return commands_inbound_check(config, &made, arena, ret_key, err);
+}
+
 enum status server_inbox_try(
     const struct server_inbox_trial *trial, struct buf *out, bool *ret_accepted, struct err *err)
 {
     struct inbox_trial asked = {.config = trial->config,
         .source = slice_str(trial->source),
         .request = trial->request,
-        .now_ms = trial->now_ms};
+        .now_ms = trial->now_ms,
+        .check_command = check_event};
     return inbox_try(&asked, &mem_libc, out, ret_accepted, err);
 }
 

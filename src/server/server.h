@@ -96,13 +96,14 @@ const char *server_route(
 
 /* A request to a source of the inbox, for `once inbox test`. */
 struct server_inbox_trial {
-    const struct config *config;
+    struct config *config;
     const char *source;
     struct slice request; /* head and body */
     int64_t now_ms;
 };
-/* How the inbox would read it, as JSON; nothing is stored. E_INVALID: there is no such source, its
- * secrets cannot be used, or the head is invalid. E_UNAVAILABLE, E_NOMEM. */
+/* How the inbox would read it, as JSON, and what it would submit where its events become commands;
+ * nothing is stored. *ret_accepted: nothing of it would be refused. E_INVALID: there is no such
+ * source, its secrets cannot be used, or the head is invalid. E_UNAVAILABLE, E_NOMEM. */
 enum status server_inbox_try(const struct server_inbox_trial *trial, struct buf *out,
     bool *ret_accepted, struct err *err) MUST_CHECK;
 /* The signature fields of a request by a sender of this preset. E_INVALID, E_NOMEM. */

@@ -2,7 +2,8 @@
  * fuzz_mcp: the MCP proxy on any lines of both sides, and any answers of the ledger.
  *
  * The input is lines. The first byte of each says what it is: from the client, from the server, an
- * answer of the ledger, time that passes, bytes that one side takes, the end of the server. The
+ * answer of the ledger, time that passes, bytes that one side takes, a request that the server will
+ * not answer, the end of the server. The
  * proxy's invariants hold after each of them; everything that it writes is whole lines; whatever
  * happened, every call can be settled when the server is gone.
  */
@@ -96,6 +97,12 @@ static void step(struct world *world, struct slice line)
     case 'w': take(&world->proxy.to_server, byte); break;
     case 'r': take(&world->proxy.to_client, byte); break;
     case 'l': proxy_client_too_long(&world->proxy); break;
+    case 'u': /* an id; one that begins with 0 was not sent */
+        if (proxy_may_send(&world->proxy, rest, world->now_ms)) {
+            proxy_server_lost(&world->proxy, rest, byte != '0', "why", world->now_ms);
+            ASSERT(proxy_awaited(&world->proxy, rest) == MCP_AWAITED_NOTHING);
+        }
+        break;
     case 'x': proxy_server_gone(&world->proxy, world->now_ms); break;
     default: break;
     }

@@ -141,6 +141,19 @@ class Handler:
         request.wfile.write(text)
 
 
+def all_deliveries(server, source):
+    """Every delivery of a source, page by page."""
+    found, after = [], ""
+    while after is not None:
+        status, _, page = server.request("GET",
+            f"/v1/deliveries?limit=1000&source={source}&after={after}")
+        assert status == 200, page
+        found += page["deliveries"]
+        after = page["next"]
+    assert len({one["key"] for one in found}) == len(found)
+    return found
+
+
 def source_yaml(name, preset, handler, secret_file, more=""):
     return (f"    {name}:\n      preset: {preset}\n      secrets: [{{file: {secret_file}}}]\n"
             f"      handler: {handler.url}/{name}\n" +

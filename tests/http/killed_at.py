@@ -3,6 +3,7 @@
     kill = KilledAt(tmp_path)
     server = make_server(env=kill.env)
     kill.at(3)                  before the third step from now on: a write, a flush, a connection
+    kill.at(1, "execution.started", after=True)     right after what is written first with that text
     kill.name()                 what that step was; empty: it lives
 """
 import mmap
@@ -14,7 +15,7 @@ from serve_help import BUILDS
 
 NAME = "tests/libkill_shim.so"
 SHIM = next((build / NAME for build in BUILDS if (build / NAME).exists()), BUILDS[-1] / NAME)
-FORM = struct.Struct("ll16s")
+FORM = struct.Struct("ll16s64sl")
 
 
 class KilledAt:
@@ -28,9 +29,11 @@ class KilledAt:
         with path.open("r+b") as file:
             self.shared = mmap.mmap(file.fileno(), FORM.size)
 
-    def at(self, step):
-        """0: nothing is counted; -1: it lives, and its steps are counted."""
-        self.shared[:] = FORM.pack(step, 0, b"")
+    def at(self, step, mark="", after=False):
+        """0: nothing is counted; -1: it lives, and its steps are counted. With a mark, only what
+        carries these bytes is a step."""
+        self.shared[:] = FORM.pack(0, 0, b"", mark.encode(), after)
+        self.shared[:] = FORM.pack(step, 0, b"", mark.encode(), after)
 
     def count(self):
         return FORM.unpack(self.shared)[1]

@@ -122,11 +122,12 @@ class Gateway(Server):
     """`once gateway` on a store of its own (stores.py), until the end of the test."""
 
     def __init__(self, *options, origin=None, upstream=None, routes=None, gateway=None, limits=None,
-            more=None, listen="127.0.0.1:0", **how):
-        """routes, gateway (more of that section), limits, more (of the file): as in the file.
+            more=None, listen="127.0.0.1:0", over=None, **how):
+        """over: the URL of its store, when it is not one of its own.
+        routes, gateway (more of that section), limits, more (of the file): as in the file.
         upstream: URL, or a list of them; the origin's when not given. listen: with a port of its
         own it is on the same one after a restart; None: where the file says."""
-        self.listen = listen
+        self.listen, self.over = listen, over
         self.upstream = upstream if upstream is not None else origin.url
         options = list(options)
         if routes is None and gateway is None and limits is None and more is None:
@@ -151,7 +152,7 @@ class Gateway(Server):
 
     def command(self):
         listen = ["--listen", self.listen] if self.listen else []
-        return [BINARY, "gateway", *listen, "--store", self.store, *self.options]
+        return [BINARY, "gateway", *listen, "--store", self.over or self.store, *self.options]
 
     def _is_ready(self):
         try:

@@ -8,6 +8,7 @@ A handler counts its calls by key and does what `args.do` of the envelope says:
     broken         500: nobody knows
     silent         the connection is closed without an answer
     slow           200, after a gate is opened
+    late N         503 the first N times, then slow
 """
 import collections
 import json
@@ -46,6 +47,14 @@ commands:
       card: {{type: string}}
       do: {{type: string}}
   order.void: {{class: I1, confirm: {step_up}, confirm_ttl: 60s, handler: "{url}/order.void"}}
+"""
+
+
+GATE_S = 600  # longer than any test; a test that ends opens it
+TAKEOVER = """
+  order.pack: {{class: I1, on_unknown: takeover, timeout: 60s, handler: "{url}/order.pack"}}
+  order.wrap: {{class: I1, on_unknown: takeover, timeout: 60s, handler: "{url}/order.wrap",
+    confirm: confirm, confirm_ttl: 10m}}
 """
 
 
@@ -101,11 +110,11 @@ class Shop:
             count = self.calls[key]
             self.seen.append((http.path, dict(http.headers), envelope))
         what, _, times = envelope.get("args", {}).get("do", "").partition(" ")
-        if what == "slow":
-            self.gate.wait(30)
+        if what == "slow" or (what == "late" and count > int(times)):
+            self.gate.wait(GATE_S)
         if what == "fail":
             http.answer(422, {"summary": "That cannot be done.", "why": "too late"})
-        elif what == "busy" and count <= int(times):
+        elif what in ("busy", "late") and count <= int(times):
             http.answer(503, {"why": "busy"})
         elif what == "no_effect" and count <= int(times):
             http.answer(500, {"why": "not begun"}, [("Once-Effect", "no")])
@@ -125,6 +134,16 @@ class Shop:
 
     def config(self, confirm_ttl="60s", step_up="confirm", more=""):
         return CONFIG.format(url=self.url, confirm_ttl=confirm_ttl, step_up=step_up) + more
+
+    def takeover(self):
+        """Commands whose handlers may be called again, for config's more: pack, and wrap, which is
+        confirmed first."""
+        return TAKEOVER.format(url=self.url)
+
+    def called(self):
+        """How often, by action."""
+        with self.lock:
+            return collections.Counter(envelope["intent"]["action"] for _, _, envelope in self.seen)
 
 
 def envelope(action, entity="order", order_id="204", actor="ana", **more):

@@ -6,24 +6,18 @@ import pytest
 
 import stores
 from once_server import Broken, until
-from shop import Shop, envelope, refund
-from test_commands import confirm, get, submit
+from shop import envelope, refund
+from test_commands import ask_and_forget, confirm, get, start_slowly, statuses_of, submit
 
 pytestmark = pytest.mark.skipif(not stores.SHARED, reason="a journal has one process")
 GONE_S = 120  # a process of a shared store is gone after 30 s; the rest is a loaded machine
 
 
 @pytest.fixture
-def shop():
-    one = Shop()
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def both(make_server, shop):
-    one = make_server(config=shop.config(confirm_ttl="10m"))
-    return one, make_server(config=shop.config(confirm_ttl="10m"), data_dir=one.data_dir)
+    config = shop.config(confirm_ttl="10m", more=shop.takeover())
+    one = make_server(config=config)
+    return one, make_server(config=config, data_dir=one.data_dir)
 
 
 def at_once(calls):
@@ -80,28 +74,41 @@ def test_confirmations_and_duplicates_race_between_processes(both, shop):
 def test_the_other_process_goes_on_after_a_kill(both, shop):
     one, two = both
     _, _, waiting = submit(two, refund(order_id="waiting"))
-    _, _, slow = submit(one, refund(order_id="slow", args={"do": "slow"}))
-    busy = envelope("cancel", args={"do": "busy 1"})
-    starter = threading.Thread(target=at_once, args=([lambda: confirm(two, slow["command_id"],
-        slow["confirmation"]["token"])],))
-    starter.start()
-    until(lambda: shop.calls, "the handler was not called")
-    _, _, pending = submit(two, busy)
+    slow = refund(order_id="slow", args={"do": "slow"})
+    _, _, asked = submit(one, slow)
+    threads = [threading.Thread(target=ask_and_forget, args=(two, asked))]
+    threads[0].start()
+    _, _, late = submit(two, envelope("cancel", order_id="late", args={"do": "late 1"}))
+    until(lambda: shop.called()["cancel"] == 2, "it was not called again after its 503")
+    _, _, pending = submit(two, envelope("cancel", args={"do": "busy 1"}))
+    threads += start_slowly(two, shop, "pack", "wrap")
+    until(lambda: shop.called()["refund"] == 1, "the handler was not called")
     two.kill9()
-    starter.join()
+    for thread in threads:
+        thread.join()
     # What waited for its confirmation is nobody's.
     token = waiting["confirmation"]["token"]
     assert confirm(one, waiting["command_id"], token)[0] == 201
     # What was to be tried again is.
     until(lambda: get(one, pending["command_id"])["status"] == "executed", "forgotten", GONE_S)
-    # What was under way nobody knows, once its process is seen to be gone. It is not run again.
-    assert get(one, slow["command_id"])["status"] in ("started", "blocked")
-    assert confirm(one, slow["command_id"], slow["confirmation"]["token"])[0] == 403
-    until(lambda: get(one, slow["command_id"])["status"] == "blocked", "it is held", GONE_S)
-    assert submit(one, refund(order_id="slow", args={"do": "slow"}))[0] == 409
+    # What was under way nobody knows, once its process is seen to be gone.
+    assert confirm(one, asked["command_id"], asked["confirmation"]["token"])[0] == 403
+    until(lambda: get(one, asked["command_id"])["status"] != "started", "nobody saw it", GONE_S)
     shop.gate.set()
-    assert sorted(shop.calls.values()) == [1, 1, 2]  # busy was told to come again
-    status, _, _ = one.request("POST", f"/v1/commands/{slow['command_id']}/resolve",
+    # A handler that may be called again is, unasked.
+    for action in ("pack", "wrap"):
+        until(lambda: statuses_of(one, action) == ["executed"], f"{action} was left", GONE_S)
+    # One that may not would have been by now: all of them became unknown in one commit.
+    assert get(one, asked["command_id"])["status"] == "blocked"
+    assert submit(one, slow)[0] == 409
+    until(lambda: get(one, late["command_id"])["status"] in ("blocked", "executed"), "late", GONE_S)
+    status, _, _ = one.request("POST", f"/v1/commands/{asked['command_id']}/resolve",
         {"status": "executed", "reason": "it is in their books"})
-    assert status == 200 and submit(one, refund(order_id="slow", args={"do": "slow"}))[0] == 200
-    assert sorted(shop.calls.values()) == [1, 1, 2]
+    assert status == 200 and submit(one, slow)[0] == 200
+    one.stop()  # which waits for calls under way
+    calls = [shop.calls[command["idempotency_key"]] for command in (waiting, asked, late, pending)]
+    assert calls == [1, 1, 2, 2]  # the last two were told to come again
+    assert shop.called() == {"refund": 2, "cancel": 4, "pack": 2, "wrap": 2}
+    assert len(shop.calls) == 6
+    checked = one.cli("verify", "--redecide", "--store", one.store)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -9,15 +9,8 @@ import pytest
 import stores
 
 from once_server import LIGHT, until
-from shop import Shop, envelope, refund
+from shop import envelope, refund
 from test_openapi import check
-
-
-@pytest.fixture
-def shop():
-    one = Shop()
-    yield one
-    one.close()
 
 
 @pytest.fixture
@@ -608,3 +601,54 @@ def ask_and_forget(server, waiting):
         confirm(server, waiting["command_id"], waiting["confirmation"]["token"])
     except Exception:  # the server was killed under it
         pass
+
+
+def submit_and_forget(server, command):
+    try:
+        server.request("POST", "/v1/commands", command)
+    except Exception:  # the server was killed under it
+        pass
+
+
+def start_slowly(server, shop, *actions):
+    """Start each, directly or by its confirmation; their handlers are at work when this returns.
+    Returns the threads that wait for the answers."""
+    threads = []
+    for action in actions:
+        command = envelope(action, order_id="slow", args={"do": "slow"}, effective_actor_id="ana")
+        if action == "wrap":
+            _, _, asked = submit(server, command)
+            threads.append(threading.Thread(target=ask_and_forget, args=(server, asked)))
+        else:
+            threads.append(threading.Thread(target=submit_and_forget, args=(server, command)))
+        threads[-1].start()
+    until(lambda: set(actions) <= set(shop.called()), "the handlers were not called")
+    return threads
+
+
+def statuses_of(server, action):
+    _, _, page = server.request("GET", f"/v1/commands?command=order.{action}")
+    return [command["status"] for command in page["commands"]]
+
+
+@stores.journal_only("of two processes: test_command_processes.py")
+def test_what_a_killed_process_had_started_is_taken_over_unasked(make_server, shop):
+    """Nobody submits them again. A handler that may be called again is, whether the command was
+    started by its submission or by its confirmation; one that may not is held."""
+    server = make_server(config=shop.config(more=shop.takeover()))
+    threads = start_slowly(server, shop, "pack", "wrap", "ship")
+    submit(server, envelope("cancel", args={"do": "late 1"}))
+    until(lambda: shop.called()["cancel"] == 2, "it was not called again after its 503")
+    server.kill9()
+    for thread in threads:
+        thread.join()
+    shop.gate.set()
+    server.restart()
+    for action in ("pack", "wrap"):
+        until(lambda: statuses_of(server, action) == ["executed"], f"{action} was not taken over")
+    for action in ("ship", "cancel"):
+        assert statuses_of(server, action) == ["blocked"]
+    server.stop()
+    assert shop.called() == {"pack": 2, "wrap": 2, "ship": 1, "cancel": 2}
+    checked = server.cli("verify", "--redecide", "--store", server.store)
+    assert checked.returncode == 0, checked.stdout + checked.stderr

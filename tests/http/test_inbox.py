@@ -7,8 +7,8 @@ import time
 import pytest
 
 import stores
-from inbox_help import Handler, SECRET, body_of, signed, source_yaml
-from once_server import LIGHT, LONG, Broken, until
+from inbox_help import SECRET, body_of, signed, source_yaml
+from once_server import LIGHT, LONG, until
 from test_openapi import check
 
 PRESETS = ["stripe", "github", "shopify", "slack", "meta", "standard_webhooks", "svix", "hmac",
@@ -17,18 +17,8 @@ QUICK = "retry: {attempts: 4, backoff: 20ms, backoff_max: 50ms}\n"
 
 
 @pytest.fixture
-def handler():
-    made = Handler()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def inbox(make_server, handler, tmp_path):
+def inbox(make_server, handler, secret):
     """A server with sources: inbox(name=preset) or inbox(name=(preset, more YAML))."""
-    secret = tmp_path / "secret"
-    secret.write_text(SECRET + "\n")
-
     def make(extra="", **sources):
         text = "inbox:\n  sources:\n"
         for name, what in sources.items():
@@ -338,6 +328,23 @@ def test_a_poison_head_is_parked_and_those_after_it_go_on(inbox, handler):
     assert [c["key"] for c in handler.calls] == ["v1"] * 4 + ["v2", "v3"]
 
 
+def test_a_skipped_version_does_not_outdate_the_ones_before_it(inbox, handler):
+    server = inbox(s=("stripe", "order: {source_id: /object, version: /created}\n" + QUICK))
+    handler.answers = [500] * 4
+
+    def post(version):
+        body = json.dumps({"id": f"v{version}", "created": version, "object": "x"}).encode()
+        return server.request("POST", "/in/s", body, signed("stripe", body))[2]["receipts"][0]
+
+    assert post(9)["decision"] == "first_seen"
+    one = settled(server, "dead_letter", 1, key="v9")[0]
+    server.request("POST", f"/v1/deliveries/{one['delivery_id']}/skip", {"reason": "not ours"})
+    assert post(7)["decision"] == "first_seen"
+    settled(server, key="v7")
+    assert post(6)["decision"] == "stale_version"
+    assert [c["key"] for c in handler.calls] == ["v9"] * 4 + ["v7"]
+
+
 def test_the_evidence_has_each_step_of_a_delivery(inbox, handler):
     server = inbox(s=("stripe", "retry: {attempts: 2, backoff: 20ms}"))
     handler.answers = [500, 500]
@@ -422,34 +429,6 @@ def test_a_flood_of_bad_signatures_does_not_starve_good_ones(inbox, handler):
         assert send(server, "s", "github")[0] == 200
 
 
-def test_a_crash_loses_nothing_and_delivers_nothing_twice(inbox, handler):
-    server = inbox(s=("github", "on_unknown: hold"))
-    rounds = 3 if LIGHT else 6 if not LONG else 300
-    accepted = []
-    for number in range(rounds):
-        for extra in range(5):
-            event_id = f"{number}-{extra}"
-            try:
-                if send(server, "s", "github", event_id, number)[0] == 200:
-                    accepted.append(event_id)
-            except Broken:
-                pass
-        time.sleep(0.002 * (number % 7))
-        server.kill9()
-        server.restart()
-    until(lambda: not deliveries(server, status="pending") and
-          not deliveries(server, status="delivering"), "still at work")
-    page = deliveries(server, limit=1000)
-    keys = {one["key"].split(".")[0]: one for one in page}
-    assert set(accepted) <= set(keys)
-    for event_id, one in keys.items():
-        calls = handler.count(one["key"])
-        if one["status"] == "executed":
-            assert calls == 1, event_id
-        else:
-            assert one["status"] == "unknown" and calls <= 1, (event_id, one)
-
-
 def test_people_use_the_command_line(inbox, handler, tmp_path):
     server = inbox(s=("stripe", "retry: {attempts: 1}"))
     where = server.reached
@@ -526,6 +505,32 @@ def test_a_source_is_tried_out_without_a_server(inbox, handler, tmp_path):
     assert deliveries(server) == [] and handler.count() == 0
     fields = dict(line.split(": ", 1) for line in made.stdout.splitlines())
     assert server.request("POST", "/in/s", body.read_bytes(), fields)[0] == 200
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_signed_for_a_trial_is_accepted(inbox, handler, tmp_path, preset):
+    """As somebody does it who tries out a source: sign, test, send."""
+    server = inbox(s=preset)
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    (tmp_path / "body").write_bytes(body_of(preset))
+    made = server.cli("inbox", "sign", preset, "--secret-file", tmp_path / "secret", "--body",
+        f"@{tmp_path / 'body'}")
+    assert made.returncode == 0, made
+    (tmp_path / "headers").write_text(made.stdout)
+    done = server.cli("inbox", "test", "s", "--config", server.directory / "once.yaml", "--json",
+        "--body", f"@{tmp_path / 'body'}", "--header", f"@{tmp_path / 'headers'}")
+    said = json.loads(done.stdout)
+    assert done.returncode == 0 and said["accepted"] and len(said["events"]) == 1, done
+    assert said["secret_file"] == str(tmp_path / "secret") and said["preset"] == preset
+    fields = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+    assert server.request("POST", "/in/s", body_of(preset), fields)[0] == 200
+    one = settled(server)[0]
+    assert one["key"] == said["events"][0]["key"]
+    if preset == "cloudevents":
+        assert fields["Content-Type"] == "application/cloudevents+json"
+        batch = server.cli("inbox", "sign", preset, "--secret-file", tmp_path / "secret", "--body",
+            "[" + body_of(preset).decode() + "]")
+        assert "Content-Type: application/cloudevents-batch+json\n" in batch.stdout
 
 
 def test_every_answer_is_as_the_document_says(inbox, handler):

@@ -7,6 +7,7 @@ import calendar
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -162,6 +163,145 @@ def test_a_killed_database_takes_nothing_with_it(database, nodes):
         load.goes_on()
     assert [node.process.poll() for node in nodes] == [None, None]  # they went on by themselves
     load.end(url_of(database))
+
+
+def test_with_synchronous_commit_off_nothing_that_was_answered_is_lost():
+    """P2: it is turned on for the sessions of Once. Else what was answered in the last seconds
+    would be in the server's memory alone."""
+    with servers.Postgres(synchronous_commit="off", wal_writer_delay="10s") as database:
+        node = Node(migrated(database))
+        try:
+            asked = [Asked(node, f"k{number}") for number in range(5)]
+            for one in asked:
+                one.join()
+            assert [one.status for one in asked] == [201] * 5
+            kill_whole(database)
+            restart(database)
+            assert database.sql("SELECT count(*) FROM once.records") == "5"
+        finally:
+            node.kill9()
+
+
+class Asked(threading.Thread):
+    """One begin, and its answer."""
+
+    def __init__(self, node, key):
+        super().__init__(daemon=True)
+        self.node, self.key, self.status, self.answer = node, key, None, {}
+        self.start()
+
+    def run(self):
+        try:
+            self.status, _, self.answer = self.node.request("POST", "/v1/fences",
+                {"scope": "way", "key": self.key, "payload": 1, "lease": "10m"})
+        except (Broken, OSError):
+            pass
+
+
+def sessions_that_wait(database, event, program="once"):
+    return database.sql(f"SELECT pid FROM pg_stat_activity WHERE application_name = '{program}'"
+        f" AND wait_event = '{event}'").split()
+
+
+def standby_wanted(database):
+    """From now on a commit that is in the log waits for a standby, and there is none. The setting
+    takes its time: a commit of psql tells when it holds."""
+    database.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    database.sql("SELECT pg_reload_conf()")
+    write, waits = "SELECT pg_logical_emit_message(true, 'probe', '')", []
+    while not waits:
+        probe = threading.Thread(target=database.sql, args=(write,), daemon=True)
+        probe.start()
+        while probe.is_alive() and not waits:
+            waits = sessions_that_wait(database, "SyncRep", "psql")
+    database.sql(f"SELECT pg_cancel_backend({waits[0]})")
+    probe.join()
+
+
+def standby_given_up(database):
+    database.sql("ALTER SYSTEM RESET synchronous_standby_names")
+    database.sql("SELECT pg_reload_conf()")
+
+
+def kill_whole(database):
+    """The server and all its sessions, at once, as when its machine stops."""
+    pid = database.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    database.kill()
+    for child in children:
+        try:
+            os.kill(int(child), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def under_way_twice(database, node):
+    """Begins: of the first, whose commit waits for a standby after it is in the database's log; of
+    a second one, whose commit waits for it; and of earlier ones, which make a second connection
+    worth it."""
+    early = [Asked(node, f"early-{number}") for number in range(20)]
+    for one in early:
+        one.join()
+    standby_wanted(database)
+    first = Asked(node, "first")
+    until(lambda: sessions_that_wait(database, "SyncRep"), "nothing is committed")
+    second = Asked(node, "second")
+    until(lambda: sessions_that_wait(database, "transactionid"), "no second commit is under way")
+    return first, second, early
+
+
+def test_two_commits_under_way_when_all_of_the_database_is_killed(database):
+    """What became of each is looked up: what was answered is there, what was refused as not done is
+    not, and no key is granted twice."""
+    url = migrated(database)
+    node = Node(url)
+    try:
+        first, second, early = under_way_twice(database, node)
+        asked = [first, second, *early]
+        assert first.is_alive() and second.is_alive()  # P2
+        database.sql("ALTER SYSTEM RESET synchronous_standby_names")  # from the next start on
+        kill_whole(database)
+        restart(database)
+        for one in asked:
+            one.join()
+        found = dict(line.split("|") for line in database.sql(
+            "SELECT key, fence FROM once.records").splitlines())
+        for one in asked:
+            if one.status == 201:
+                assert found[one.key] == str(one.answer["fence"]), (one.key, one.answer)
+            elif one.answer["effect"] == "no":
+                assert one.status == 503 and one.key not in found, (one.key, one.answer)
+            else:
+                assert one.answer["effect"] == "unknown", one.answer
+        assert "first" in found  # it was in the log, though nobody had been told
+        assert all(one.status == 201 for one in early)
+        assert node.process.poll() is None
+        until(lambda: node.request("GET", "/readyz")[0] == 200, "it does not find the server again")
+        for one in asked:
+            again = Asked(node, one.key)
+            again.join()
+            assert again.status == (202 if one.key in found else 201), (one.key, again.answer)
+        verified = once("verify", "--json", "--store", url)
+        assert verified.returncode == 0, verified.stdout
+    finally:
+        node.kill9()
+
+
+def test_the_gateway_sends_nothing_before_the_grant_is_durable(database, make_gateway, origin):
+    """P6: the grant is in the server's log, and not yet with the standby that it has to be with."""
+    gateway = make_gateway(over=migrated(database))
+    for number in range(12):  # enough commits for two to be under way at once
+        assert gateway.post(f"before-{number}").status == 200
+    standby_wanted(database)
+    answers = []
+    call = threading.Thread(target=lambda: answers.append(gateway.post("k")), daemon=True)
+    call.start()
+    until(lambda: sessions_that_wait(database, "SyncRep"), "nothing is committed")
+    time.sleep(0.3)  # for a gateway that would not wait
+    assert origin.seen("k") == [] and call.is_alive()
+    standby_given_up(database)
+    call.join()
+    assert answers[0].status == 200 and origin.effects["k"] == 1
 
 
 def test_while_the_database_is_gone_nothing_is_granted_and_then_it_goes_on(database, nodes):
@@ -361,6 +501,20 @@ def test_a_pooler_that_gives_sessions_away_is_named_at_start(database, mode, req
     finally:
         pooler.kill()
         pooler.wait()
+
+
+def test_what_weakens_a_promise_is_named_everywhere(database):
+    node = Node(migrated(database))
+    try:
+        checks = node.request("GET", "/readyz?verbose")[2]["checks"]
+        said = [check["detail"] for check in checks if check["name"] == "store_caution"]
+        weak = [text.partition(":")[0] for text in said]
+        assert weak == ["fsync = off", "full_page_writes = off"]
+        until(lambda: '"store_caution"' in node.stderr(), "the log does not say it")
+        doctor = json.loads(once("doctor", "--json", "--store", url_of(database)).stdout)
+        assert "fsync = off" in json.dumps(doctor)
+    finally:
+        node.kill9()
 
 
 def test_doctor_names_what_weakens_a_promise(database):

@@ -1,4 +1,6 @@
 """What the Redis store promises when its server fails, and no more (docs/stores.md)."""
+import json
+import signal
 import socket
 import threading
 import time
@@ -225,6 +227,25 @@ def test_a_failover_with_wait_loses_nothing_that_was_answered(pair, once):
     switch.close()
 
 
+def test_the_gateway_sends_nothing_before_the_replica_has_the_grant(pair, make_gateway, origin):
+    """P6: with wait=1 the grant is durable when the replica has confirmed it."""
+    primary, replica, _ = pair
+    gateway = make_gateway(over=f"{primary.url}?wait=1&wait_timeout=60s")
+    assert gateway.post("before").status == 200
+    answers = []
+    call = threading.Thread(target=lambda: answers.append(gateway.post("k")), daemon=True)
+    replica.process.send_signal(signal.SIGSTOP)
+    try:
+        call.start()
+        until(lambda: primary.ask("ZCARD", "{once}:keys") == b":2", "nothing is committed")
+        time.sleep(0.3)  # for a gateway that would not wait
+        assert origin.seen("k") == [] and call.is_alive()
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+    call.join()
+    assert answers[0].status == 200 and origin.effects["k"] == 1
+
+
 class Cutter(Switch):
     """A way to a server that ends at the next commit, and leads nowhere until it is mended."""
 
@@ -293,6 +314,54 @@ def test_a_commit_of_unknown_fate_concerns_its_own_calls(redis, once):
         ways[arrives].close()
     checked = made[True].cli("verify", "--redecide", "--store", redis.url)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+# --- Evidence that somebody changed ---------------------------------------------------------------
+
+# The stream written again, with an entry changed or dropped. Evidence 1 and 2 are one process's.
+WRITE_AGAIN = """
+local all, evidence, count = redis.call('XRANGE', KEYS[1], '-', '+'), {}, 0
+local function value_at(fields, name)
+    for at = 1, #fields, 2 do
+        if fields[at] == name then return at + 1 end
+    end
+end
+for _, one in ipairs(all) do
+    if one[2][value_at(one[2], 'k')] == '1' then evidence[#evidence + 1] = one end
+end
+local first, second = evidence[1], evidence[2]
+assert(first[2][value_at(first[2], 'c')] == second[2][value_at(second[2], 'c')])
+local bytes, tenant = value_at(first[2], 'b'), value_at(first[2], 't')
+%s
+redis.call('DEL', KEYS[1])
+for _, one in ipairs(all) do
+    if one[2] then redis.call('XADD', KEYS[1], one[1], unpack(one[2])) end
+end
+return #evidence"""
+DAMAGES = {
+    "nothing": "",
+    "a changed byte": "first[2][bytes] = string.gsub(first[2][bytes], 'first_seen', 'first_seem')",
+    "a dropped entry": "first[2] = nil",
+    "a dropped last entry": "second[2] = nil",
+    "two entries swapped": "first[2], second[2] = second[2], first[2]",
+    "an entry twice": "second[2] = first[2]",
+    "an entry of a different tenant": "first[2][tenant] = 'other'",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_damage_is_found(redis, once, what):
+    """P10: `once verify` finds evidence that is not as it was committed."""
+    server = once(redis.url)
+    with server.wire() as wire:
+        for number in range(3):
+            grant = fences.begin(wire, f"k{number}", {})
+            fences.seal(wire, grant.operation_id, grant.fence, {"made": number})
+    server.stop()
+    assert redis.cli("EVAL", WRITE_AGAIN % DAMAGES[what], 1, "{once}:entries") == "6"
+    done = server.cli("verify", "--json", "--store", redis.url)
+    found = json.loads(done.stdout)
+    assert found["ok"] == (done.returncode == 0) == (what == "nothing"), done.stdout
 
 
 # --- What weakens a promise is said ---------------------------------------------------------------

@@ -27,6 +27,7 @@ struct proxy {
     bool blocks; /* from the next cut on */
     bool holds;  /* the next request */
     bool blocked;
+    bool muted; /* what the server says is thrown away */
     bool has_cut;
     bool stopping;
     pthread_t links[PROXY_LINKS_MAX]; /* one thread for each connection so far; the main thread's */
@@ -91,6 +92,9 @@ static bool pass(struct proxy *proxy, int from, int to, long *left, bool is_requ
     ssize_t got = recv(from, bytes, sizeof bytes, 0);
     if (got <= 0) {
         return false;
+    }
+    if (!is_request && proxy->muted) {
+        return true;
     }
     if (is_request && proxy->holds) {
         struct pollfd more = {.fd = from, .events = POLLIN};
@@ -318,6 +322,13 @@ void proxy_deliver(struct proxy *proxy, char *ret_answer, size_t size)
     assert_true(got > 0);
     ret_answer[got] = '\0';
     (void)close(server);
+}
+
+void proxy_mute(struct proxy *proxy, bool is_muted)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->muted = is_muted;
+    (void)pthread_mutex_unlock(&proxy->lock);
 }
 
 void proxy_block(struct proxy *proxy, bool is_blocked)

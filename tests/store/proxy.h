@@ -32,6 +32,8 @@ void proxy_block_after_cut(struct proxy *proxy);
  * server, and returns the beginning of what that says. */
 void proxy_hold(struct proxy *proxy);
 void proxy_deliver(struct proxy *proxy, char *ret_answer, size_t size);
+/* Throw away what the server says (or hand it on again). */
+void proxy_mute(struct proxy *proxy, bool is_muted);
 /* Close every connection at once, and take none (or take them again). */
 void proxy_block(struct proxy *proxy, bool is_blocked);
 /* Whether a cut is still to come. */

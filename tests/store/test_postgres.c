@@ -5,6 +5,7 @@
  */
 #include <libpq-fe.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,8 @@ static int teardown(void **state)
 {
     struct own *own = *state;
     char text[128];
+    run_sql(own, "ALTER SYSTEM RESET synchronous_standby_names"); /* a failed test's */
+    run_sql(own, "SELECT pg_reload_conf()");
     if (own->store != NULL) {
         assert_int_equal(kit_close(own->store), OK);
     }
@@ -162,6 +165,65 @@ static void a_batch_of_any_size_takes_two_round_trips(void **state)
             ask_sql(own, "SELECT count(*) FROM operations WHERE status = 'executed'"), sizes[i]);
         assert_int_equal(
             kit_counts(own->store, STORE_OPERATIONS).by_status[RECORD_EXECUTED], sizes[i]);
+    }
+}
+
+/* ---- rows that are alike ------------------------------------------------------------------- */
+
+/* Commits new records. */
+static void put_rows(struct own *own, const struct record *records, size_t count)
+{
+    struct change changes[4] = {{.kind = CHANGE_NONE}};
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    struct store_head head;
+    assert_true(count <= 4);
+    own->store->ops->head(own->store, &head);
+    for (size_t i = 0; i < count; i++) {
+        changes[i] = (struct change){.kind = CHANGE_PUT,
+            .record = &records[i],
+            .entry = {.kind = ENTRY_EVIDENCE,
+                .seq = head.seq + 1 + i,
+                .time_ms = KIT_NOW,
+                .bytes = SLICE_LIT("{}")}};
+    }
+    struct commit commit = {.changes = changes, .count = count};
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    assert_int_equal(own->store->ops->commit(own->store, &commit, &err), OK);
+}
+
+/* New rows that do not differ in most columns have a shorter statement: what it writes is what the
+ * other one writes. */
+static void rows_that_are_alike_are_written_as_others_are(void **state)
+{
+    struct own *own = *state;
+    struct record records[4];
+    for (unsigned i = 0; i < 4; i++) {
+        records[i] = kit_record(i, i + 1);
+        records[i].lease_expires_ms += i;
+        records[i].trace = SLICE_LIT("{\"request_id\":\"r\"}");
+    }
+    put_rows(own, &records[0], 2); /* alike */
+    records[3] = kit_sealed(&records[3], KIT_NOW + 86400000);
+    records[3].version = 1;
+    put_rows(own, &records[2], 2); /* not alike */
+    assert_int_equal(
+        ask_sql(own, "SELECT count(DISTINCT to_jsonb(r) - ARRAY['key', 'key_hash', 'operation_id',"
+                     " 'fence', 'lease_expires_at', 'due_at']) FROM records r"
+                     " WHERE status = 'in_progress'"),
+        1);
+    assert_int_equal(
+        ask_sql(own, "SELECT count(*) FROM records WHERE status = 'in_progress' AND due_at ="
+                     " lease_expires_at AND trace = '{\"request_id\":\"r\"}'"),
+        3);
+    assert_int_equal(ask_sql(own, "SELECT count(DISTINCT (lease_expires_at, fence, key))"
+                                  " FROM records"),
+        4);
+    for (unsigned i = 0; i < 4; i++) {
+        const struct record *found = kit_load(own->store, i, &own->arena);
+        assert_non_null(found);
+        assert_int_equal(found->fence, records[i].fence);
+        assert_int_equal(found->lease_expires_ms, records[i].lease_expires_ms);
     }
 }
 
@@ -619,6 +681,185 @@ static void two_commits_cut_anywhere_are_told_what_became_of_them(void **state)
     assert_true(cut_pairs(own, true, is_long ? 1 : 61) > 3);
 }
 
+/* ---- the database is killed while two commits are under way --------------------------------- */
+
+/* How far the two have come. */
+enum killed_at {
+    KILLED_EARLY,   /* the first is not written to the log yet; the marker of the second waits */
+    KILLED_BETWEEN, /* the first is in the log, and not answered: it waits for a standby */
+    KILLED_LATE,    /* both are in the log, and the client has no answer to either */
+};
+
+/* A commit on a thread of its own: its marker waits on the server for the one before. */
+struct sent {
+    struct own *own;
+    struct under_way way;
+    pthread_t thread;
+};
+
+static void *sent_commit(void *context)
+{
+    struct sent *sent = context;
+    way_commit(sent->own, &sent->way);
+    return NULL;
+}
+
+enum { SOON_TRIES = 3000, SOON_MS = 10 };
+
+/* Waits until a session waits for this. Returns its pid. */
+static int waits_for(struct own *own, const char *event, int not_pid)
+{
+    char sql[256];
+    (void)snprintf(sql, sizeof sql,
+        "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE application_name = 'once'"
+        " AND wait_event = '%s' AND pid <> %d",
+        event, not_pid);
+    for (int i = 0; i < SOON_TRIES; i++) {
+        long pid = ask_sql(own, sql);
+        if (pid > 0) {
+            return (int)pid;
+        }
+        (void)usleep(SOON_MS * 1000);
+    }
+    print_error("no session waits for %s\n", event);
+    fail();
+    return 0;
+}
+
+/* From now on (or no longer) a commit waits for a standby, after it is in the log: there is none. A
+ * change of the setting takes its time, so a commit of ours tells when it holds. */
+static void standby_wanted(struct own *own, bool is_wanted)
+{
+    run_sql(own, is_wanted ? "ALTER SYSTEM SET synchronous_standby_names = 'nobody'"
+                           : "ALTER SYSTEM RESET synchronous_standby_names");
+    run_sql(own, "SELECT pg_reload_conf()");
+    PGconn *probe = PQconnectdb(getenv("ONCE_TEST_POSTGRES"));
+    assert_int_equal(PQstatus(probe), CONNECTION_OK);
+    bool waits = !is_wanted;
+    for (int i = 0; i < SOON_TRIES && waits != is_wanted; i++) {
+        assert_true(PQsendQuery(probe, "SELECT pg_logical_emit_message(true, 'probe', '')"));
+        char sql[128];
+        (void)snprintf(sql, sizeof sql,
+            "SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND wait_event = 'SyncRep'",
+            PQbackendPID(probe));
+        waits = false;
+        for (int j = 0; j < SOON_TRIES && !waits && PQconsumeInput(probe) && PQisBusy(probe); j++) {
+            waits = ask_sql(own, sql) == 1;
+        }
+        char text[256];
+        PGcancel *cancel = PQgetCancel(probe);
+        assert_true(!waits || PQcancel(cancel, text, sizeof text));
+        PQfreeCancel(cancel);
+        for (PGresult *result; (result = PQgetResult(probe)) != NULL;) {
+            PQclear(result);
+        }
+    }
+    assert_int_equal(waits, is_wanted);
+    PQfinish(probe);
+}
+
+/* Whether it was started for the tests: somebody's own is not for killing. */
+static bool is_private(struct own *own)
+{
+    return ask_sql(own, "SELECT count(*) FROM pg_settings WHERE name = 'data_directory'"
+                        " AND setting LIKE '%/once-postgres-%'") == 1;
+}
+
+/* Once the server has ended our session too, and has recovered. */
+static void connect_again(struct own *own)
+{
+    char text[128];
+    for (int i = 0; i < SOON_TRIES && PQstatus(own->psql) == CONNECTION_OK; i++) {
+        PQclear(PQexec(own->psql, "SELECT 1"));
+        (void)usleep(SOON_MS * 1000);
+    }
+    assert_int_equal(PQstatus(own->psql), CONNECTION_BAD);
+    for (int i = 0; i < SOON_TRIES; i++) {
+        PQreset(own->psql);
+        if (PQstatus(own->psql) == CONNECTION_OK) {
+            break;
+        }
+        (void)usleep(SOON_MS * 1000);
+    }
+    (void)snprintf(text, sizeof text, "SET search_path = \"%s\"", own->schema);
+    run_sql(own, text);
+}
+
+/* Has both under way as far as that. Returns a session to kill. */
+static int two_under_way(
+    struct own *own, enum killed_at at, struct under_way *first, struct sent *second)
+{
+    way_begin(own, false);
+    if (at != KILLED_EARLY) {
+        run_sql(own, "SELECT pg_advisory_unlock(77)");
+        standby_wanted(own, true);
+    }
+    assert_int_equal(way_prepare(own, first, 101), OK);
+    way_commit(own, first);
+    assert_int_equal(first->status, OK);
+    assert_true(first->number > 0);
+    int pid = waits_for(own, at == KILLED_EARLY ? "advisory" : "SyncRep", 0);
+    second->own = own;
+    assert_int_equal(way_prepare(own, &second->way, 102), OK);
+    assert_int_equal(pthread_create(&second->thread, NULL, sent_commit, second), 0);
+    int after = waits_for(own, "transactionid", pid);
+    if (at == KILLED_LATE) {
+        char sql[64];
+        proxy_mute(own->proxy, true);
+        (void)snprintf(sql, sizeof sql, "SELECT pg_cancel_backend(%d)", pid);
+        run_sql(own, sql); /* it no longer waits for the standby: it has happened */
+        assert_int_equal(waits_for(own, "SyncRep", pid), after);
+    }
+    return pid;
+}
+
+/* On a machine that stalls, the time in which it may be asked can run out. */
+static void check_fate(enum status status, bool happened)
+{
+    assert_true(status == E_UNKNOWN || status == (happened ? OK : E_UNAVAILABLE));
+}
+
+/* P1, P2, P11: what each is told is what the database has, and nothing is granted again. */
+static void kill_two(struct own *own, enum killed_at at)
+{
+    struct under_way first;
+    struct sent second;
+    if (!is_private(own)) {
+        skip();
+    }
+    int pid = two_under_way(own, at, &first, &second);
+    /* The server ends all other sessions too, and recovers from its log. */
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    connect_again(own);
+    proxy_mute(own->proxy, false);
+    if (at != KILLED_EARLY) {
+        standby_wanted(own, false); /* whoever asks what became of it commits too */
+    }
+    assert_int_equal(pthread_join(second.thread, NULL), 0);
+    check_fate(way_settle(own, &first), at != KILLED_EARLY);
+    check_fate(way_settle(own, &second.way), at == KILLED_LATE);
+    assert_int_equal(is_there(own, 101), at != KILLED_EARLY);
+    assert_int_equal(is_there(own, 102), at == KILLED_LATE);
+    way_end(own);
+    assert_int_equal(kit_put(own->store, &first.record, 0), at == KILLED_EARLY ? OK : E_STALE);
+    assert_int_equal(kit_put(own->store, &second.way.record, 0), at == KILLED_LATE ? E_STALE : OK);
+}
+
+static void two_commits_killed_before_the_log_did_not_happen(void **state)
+{
+    kill_two(*state, KILLED_EARLY);
+}
+
+static void of_two_commits_killed_the_one_in_the_log_happened(void **state)
+{
+    kill_two(*state, KILLED_BETWEEN);
+}
+
+static void two_commits_killed_after_the_log_happened_though_nobody_was_told(void **state)
+{
+    kill_two(*state, KILLED_LATE);
+}
+
 /* ---- sessions ---------------------------------------------------------------------------- */
 
 /* What the server does to a session that holds its locks for too long. */
@@ -827,6 +1068,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define OWN(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         OWN(a_batch_of_any_size_takes_two_round_trips),
+        OWN(rows_that_are_alike_are_written_as_others_are),
         OWN(a_commit_cut_on_its_way_did_not_happen),
         OWN(a_commit_whose_answer_is_lost_is_looked_up),
         OWN(a_commit_that_ends_in_a_panic_is_looked_up),
@@ -839,6 +1081,9 @@ int main(void)
         OWN(a_commit_under_way_whose_session_ends_did_not_happen),
         OWN(two_sessions_that_end_take_both_commits_with_them),
         OWN(two_commits_cut_anywhere_are_told_what_became_of_them),
+        OWN(two_commits_killed_before_the_log_did_not_happen),
+        OWN(of_two_commits_killed_the_one_in_the_log_happened),
+        OWN(two_commits_killed_after_the_log_happened_though_nobody_was_told),
         OWN(the_commit_of_a_session_that_was_ended_fails),
         OWN(a_stalled_process_holds_its_keys_for_a_bounded_time),
         OWN(a_row_that_does_not_check_out_is_corrupt),

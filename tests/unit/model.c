@@ -596,10 +596,15 @@ static void apply(const struct deed *deed, const struct request *request,
                  : request->status != 0 ? request->status
                                         : RECORD_PENDING;
     apply_asked(deed, request, to);
+    if (deed == &deeds[DO_QUEUE_AGAIN] && to->kind == RECORD_COMMAND) {
+        to->attempt = 0; /* a fresh submission */
+    }
     if (deed->grants) {
         to->fence = moment.fence_next;
         to->attempt += 1;
-        to->reconciles = request->policy.on_unknown == ON_UNKNOWN_RECONCILE && to->door != 0;
+        to->reconciles =
+            to->door != 0 && request->policy.on_unknown != ON_UNKNOWN_HOLD &&
+            (to->kind != RECORD_OPERATION || request->policy.on_unknown != ON_UNKNOWN_TAKEOVER);
     }
     apply_times(deed, request, moment.now_ms, to);
     apply_names(deed, request, to);

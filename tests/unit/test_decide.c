@@ -426,6 +426,26 @@ static void what_becomes_unknown_is_due_at_once_where_its_door_reconciles(void *
     assert_int_equal(ask_at(end_ms, &unknown, postpone).kind, DECISION_STALE_FENCE);
 }
 
+/* Nobody may ever submit a command again; an operation's caller has to come back for it anyway. */
+static void what_once_performs_is_due_at_once_where_it_may_be_taken_over(void **state)
+{
+    (void)state;
+    static const enum record_kind kinds[] = {RECORD_OPERATION, RECORD_COMMAND};
+    for (size_t i = 0; i < 2; i++) {
+        enum record_kind kind = kinds[i];
+        struct request begin = first_request(REQUEST_BEGIN, kind);
+        begin.door = kind == RECORD_COMMAND ? RECORD_DOOR_COMMANDS : RECORD_DOOR_RUN;
+        begin.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
+        struct record running = ask_at(START_MS, NULL, begin).next;
+        struct request over = holder_request(REQUEST_LEASE_OVER, &running);
+        int64_t end_ms = START_MS + LEASE_MS;
+        struct record unknown = ask_at(end_ms, &running, over).next;
+        assert_int_equal(unknown.status, RECORD_UNKNOWN);
+        int64_t due_ms = kind == RECORD_COMMAND ? end_ms : INT64_MAX;
+        assert_true(record_due_ms(&unknown) == due_ms);
+    }
+}
+
 static void a_command_waits_and_is_not_started_after_its_confirmation_is_over(void **state)
 {
     (void)state;
@@ -510,6 +530,29 @@ static void a_command_that_waits_for_effects_cannot_be_cancelled(void **state)
     assert_string_equal(ask_at(START_MS, &found, cancel).rule, "X5");
     found.fence = found.attempt = 0; /* it waits for its confirmation */
     assert_int_equal(ask_at(START_MS, &found, cancel).next.status, RECORD_REJECTED);
+}
+
+/* It had an attempt that did nothing, was cancelled, and is submitted anew: it waits for its
+ * confirmation, not for effects. */
+static void a_command_submitted_anew_waits_for_its_confirmation_again(void **state)
+{
+    (void)state;
+    struct request enqueue = first_request(REQUEST_ENQUEUE, RECORD_COMMAND);
+    enqueue.status = RECORD_WAITING;
+    enqueue.delay_ms = DELAY_MS;
+    enqueue.policy.retry_rejected = true;
+    struct record waiting = ask_at(START_MS, NULL, enqueue).next;
+    struct request wake = holder_request(REQUEST_WAKE, &waiting);
+    wake.status = RECORD_IN_PROGRESS;
+    struct record running = ask_at(START_MS, &waiting, wake).next;
+    struct record later = ask_at(START_MS, &running, holder_request(REQUEST_RETRY, &running)).next;
+    struct record over = ask_at(START_MS, &later, holder_request(REQUEST_CANCEL, &later)).next;
+    assert_int_equal(over.status, RECORD_REJECTED);
+    struct record anew = ask_at(START_MS, &over, enqueue).next;
+    assert_string_equal(kind_word(anew.kind, anew.status, anew.attempt), "awaiting_confirmation");
+    assert_true(anew.fence == running.fence); /* P4: the next grant's is greater */
+    struct decision again = ask_at(START_MS, &anew, holder_request(REQUEST_CANCEL, &anew));
+    assert_string_equal(again.rule, "X2");
 }
 
 static void what_is_compensated_keeps_its_outcome(void **state)
@@ -619,11 +662,13 @@ int main(void)
         TEST(a_retry_is_the_holders_and_dies_with_its_attempts),
         TEST(what_a_dead_process_held_is_unknown_at_once_and_nothing_else),
         TEST(what_becomes_unknown_is_due_at_once_where_its_door_reconciles),
+        TEST(what_once_performs_is_due_at_once_where_it_may_be_taken_over),
         TEST(a_command_waits_and_is_not_started_after_its_confirmation_is_over),
         TEST(a_wake_for_an_earlier_version_starts_nothing),
         TEST(a_cancellation_for_an_earlier_version_changes_nothing),
         TEST(a_resolution_for_an_earlier_version_changes_nothing),
         TEST(a_command_that_waits_for_effects_cannot_be_cancelled),
+        TEST(a_command_submitted_anew_waits_for_its_confirmation_again),
         TEST(what_is_compensated_keeps_its_outcome),
         TEST(only_a_person_takes_up_what_was_given_up),
         TEST(an_operation_is_not_asked_what_only_work_is),
