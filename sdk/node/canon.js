@@ -105,7 +105,7 @@ function lossy(text, pointer) {
   return new TypeError(`number ${text} at "${pointer}" is lossy: a double does not hold it`);
 }
 
-// --- Keys -----------------------------------------------------------------------------------------
+// --- Keys ----------------------------------------------------------------------------------------
 
 const required = (rule) => ({ rule, isRequired: true });
 const optional = (rule) => ({ rule, isRequired: false });

@@ -241,7 +241,7 @@ function given(options, names) {
     .map((name) => [name, options[name]]));
 }
 
-// --- Requests -------------------------------------------------------------------------------------
+// --- Requests ------------------------------------------------------------------------------------
 
 /** What is the same in every attempt of one call, checked. */
 export class Request {

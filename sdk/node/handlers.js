@@ -1,9 +1,9 @@
 // Fences HTTP handlers: what the middleware for Express and Fastify shares.
 //
-// A request with a key is begun before the handler runs and sealed before its answer leaves. Answers
-// are those of the gateway's profile `ietf`: a conflict is 422, an operation that runs is 409 with
-// Retry-After, an unknown one is 409, a replay is the first answer with Idempotent-Replayed. If Once
-// cannot be reached nothing runs: 503.
+// A request with a key is begun before the handler runs and sealed before its answer leaves. The
+// answers are those of the gateway's profile `ietf`: a conflict is 422, an operation that runs is
+// 409 with Retry-After, an unknown one is 409, a replay is the first answer with
+// Idempotent-Replayed. If Once cannot be reached nothing runs: 503.
 //
 // A request is {method, path, query, headers, body, id}; an answer {status, headers, body}. Headers
 // are [name, value] pairs.
@@ -191,7 +191,7 @@ export function requestOf(raw, url, body) {
     id: /^[!-~]{1,200}$/.test(given) ? given : uuid7() };
 }
 
-// --- Pure parts: the cases are in tests/vectors/sdk/handlers.json ---------------------------------
+// --- Pure parts: the cases are in tests/vectors/sdk/handlers.json --------------------------------
 
 /** The key that an Idempotency-Key field names: an RFC 9651 string, or bare. undefined: invalid. */
 export function keyOf(fields) {

@@ -17,16 +17,17 @@ from pathlib import Path
 
 import pytest
 
+import npm
 import once
 import once.asgi
 import once.wsgi
 from drivers import environment, program
 from once_server import until
-from test_client_matrix import Absent, node_modules
 
 KINDS = ["wsgi", "flask", "django-wsgi", "starlette", "fastapi", "django-asgi", "node", "express",
     "fastify"]
 HERE = Path(__file__).resolve().parent
+FRAMEWORKS = HERE.parent / "clients/frameworks"
 SLOW_S = 0.5  # long enough for duplicates to come while it runs; nothing depends on it
 BYTES = b"\xff\x00\xfe"
 FIELDS = {"Content-Type": "application/json", "Set-Cookie": "session=1", "X-Kept": "yes"}
@@ -227,8 +228,9 @@ class NodeApplication:
         self.place = Path(tempfile.mkdtemp())
         if kind != "node":
             try:
-                (self.place / "node_modules").symlink_to(node_modules())
-            except Absent as absent:
+                npm.check_node(FRAMEWORKS)
+                (self.place / "node_modules").symlink_to(npm.node_modules(FRAMEWORKS))
+            except npm.Absent as absent:
                 pytest.skip(str(absent))
         shutil.copy(HERE / "app.mjs", self.place)
         env = {**environment(), "ONCE_SDK": str(HERE.parent.parent / "sdk/node")}

@@ -1,4 +1,4 @@
-// Many operations through the Node SDK, against a way that fails. As load.py, with tasks for threads.
+// Many operations through the Node SDK, against a way that fails: load.py, with tasks for threads.
 //
 //     load.mjs gateway URL operations tasks prefix deadline_ms answers
 //     load.mjs fences ONCE_URL PROVIDER_URL operations tasks answers

@@ -14,7 +14,8 @@ const each = (file, list, check) => {
   const cases = JSON.parse(text(`sdk/${file}.json`))[list];
   assert(cases.length > 2);
   for (const one of cases) {
-    test(`${file}: ${one.name ?? one.text ?? one.field ?? one.raw ?? one.status}`, () => check(one));
+    const name = one.name ?? one.text ?? one.field ?? one.raw ?? one.status;
+    test(`${file}: ${name}`, () => check(one));
   }
 };
 
