@@ -6,8 +6,8 @@
 //     node jobs.mjs delay WHO HOST PROVIDER_PORT RATE COUNT   prints {"p50_us", "p99_us"}
 //
 // WHO: graphile, pgboss, or (delay alone) once. HOST: the directory of PostgreSQL's socket, or the
-// port of Once. The payload of a job is a line of standard input. A job is one POST to the provider,
-// done when a 2xx was read.
+// port of Once. The payload of a job is a line of standard input. A job is one POST to the
+// provider, done when a 2xx was read.
 import { readFileSync } from "node:fs";
 import http from "node:http";
 import { Pool as HttpPool } from "undici";
