@@ -8,7 +8,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 const [kind, onceUrl] = process.argv.slice(2);
 const sdk = process.env.ONCE_SDK;
 const { Client, Fences } = await import(`${sdk}/index.js`);
-const fences = new Fences(onceUrl, { client: new Client({ retries: 1, idleMax: 64 }) });
+const fences = new Fences(onceUrl, { client: new Client({ retries: 1, idleMax: 64,
+  deadlineMs: 110000, attemptTimeoutMs: 100000, connectTimeoutMs: 60000 }) });
 const FIELDS = { "Content-Type": "application/json", "Set-Cookie": "session=1", "X-Kept": "yes" };
 const SLOW_MS = 500; // long enough for duplicates to come while it runs; nothing depends on it
 

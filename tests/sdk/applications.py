@@ -193,7 +193,8 @@ class Application:
     def __init__(self, kind, once_url):
         self.kind, self.shop = kind, Shop()
         made = MAKERS[kind](self.shop)
-        fences = once.Fences(once_url, client=once.Client(retries=1, idle_max=64))
+        fences = once.Fences(once_url, client=once.Client(retries=1, idle_max=64,
+            deadline=110, attempt_timeout=100, connect_timeout=60))  # a stalled machine is no fault
         is_wsgi = kind in ("wsgi", "flask", "django-wsgi")
         wrap = once.wsgi.Once if is_wsgi else once.asgi.Once
         self.server = (WsgiServer if is_wsgi else AsgiServer)(wrap(made, fences))
