@@ -199,6 +199,8 @@ static const char *const mcp_text[] = {
     "of the sessions of 2025-11-25, 2025-06-18 and 2025-03-26. The client still speaks to this "
     "command on its standard input and output. A stream that breaks is resumed where the server "
     "allows it.",
+    "With --serve Once is the server: tools to begin and seal operations, to submit and confirm "
+    "commands, and to look at what became of them, with the rights of --token.",
     "In tools/list every tool that is not marked as read-only gains two optional arguments, "
     "idempotency_key and request_id, which the server does not see, and idempotentHint. A key "
     "names one call of one tool. The same key with different arguments is an error that says what "
@@ -213,6 +215,7 @@ static const char *const mcp_text[] = {
 static const struct option_def mcp_options[] = {
     OPT_CONFIG("the configuration; only its section mcp is used"),
     TEXT("upstream", "URL", "the server, over streamable HTTP, in the place of COMMAND"),
+    FLAG("serve", "be an MCP server, whose tools are Once's own"),
     TEXT("header", "LINE",
         "a header of each request to --upstream, such as 'Authorization: Bearer …'; or @FILE with "
         "one header per line, to hide them from other users of this machine; may be repeated",
@@ -240,6 +243,8 @@ static const struct example_def mcp_examples[] = {
         "a policy for each tool, and a store of its own"},
     {"once mcp --upstream https://mcp.example/mcp --header @/home/ann/.once/mcp-headers",
         "a server that is reached over HTTP, with a token that is in a file"},
+    {"once mcp --serve --server https://once.example",
+        "Once itself as a server; the token is in ONCE_TOKEN"},
     {0},
 };
 

@@ -19,6 +19,7 @@
 #include "cli/headers.h"
 #include "cli/holder.h"
 #include "cli/mcp_ledger.h"
+#include "cli/mcp_serve.h"
 #include "cli/serve_config.h"
 #include "mcp/pump.h"
 
@@ -226,8 +227,16 @@ static int check_headers(struct mcp *mcp)
 static int check_server(struct mcp *mcp)
 {
     const char *url = cli_text(mcp->cli, "upstream");
+    if (cli_flag(mcp->cli, "serve")) {
+        bool is_alone = url == NULL && mcp->cli->operand_count == 0 &&
+                        cli_text(mcp->cli, "config") == NULL &&
+                        cli_nth(mcp->cli, "header", 0) == NULL;
+        return is_alone
+                   ? CLI_OK
+                   : cli_usage(mcp->cli, "mcp: --serve has no server behind it, and no policy");
+    }
     if ((url != NULL) == (mcp->cli->operand_count > 0)) {
-        return cli_usage(mcp->cli, "mcp: the server is a command or --upstream URL");
+        return cli_usage(mcp->cli, "mcp: the server is a command, --upstream URL or --serve");
     }
     if (url != NULL && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0) {
         return cli_usage(mcp->cli, "mcp: --upstream is a URL, such as https://mcp.example/mcp");
@@ -248,6 +257,9 @@ int cmd_mcp(struct cli *cli)
     }
     mcp->cli = cli;
     int code = check_server(mcp);
+    if (code == CLI_OK && cli_flag(cli, "serve")) {
+        return mcp_serve(cli);
+    }
     code = code == CLI_OK ? read_policy(mcp) : code;
     code = code == CLI_OK ? run(mcp) : code;
     config_free(mcp->config);

@@ -1,4 +1,6 @@
 /* once why: explains in words how an operation reached its status. */
+#include "cli/why.h"
+
 #include "base/limits.h"
 #include "base/text.h"
 #include "cli/backend.h"
@@ -134,33 +136,46 @@ static void introduce(const struct operation *operation)
     out_text("\n");
 }
 
+int why_put(
+    struct cli *cli, struct backend *backend, const struct operation *operation, struct jsonw *json)
+{
+    struct story story = {.cli = cli, .json = json};
+    const char *id = operation_id(operation, &cli->arena);
+    if (id == NULL) {
+        cli_say("out of memory");
+        return CLI_UNAVAILABLE;
+    }
+    arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
+    jsonw_open(json, NULL, '{');
+    jsonw_raw(json, "operation", operation->json);
+    jsonw_str(json, "advice", advice(operation->status));
+    jsonw_open(json, "entries", '[');
+    int code = backend->ops->evidence(backend, id, NULL, visit, &story);
+    jsonw_close(json, ']');
+    jsonw_close(json, '}');
+    arena_release(&story.arena);
+    return code;
+}
+
 static int tell_story(
     struct story *story, struct backend *backend, const struct operation *operation)
 {
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
     const char *id = operation_id(operation, &story->cli->arena);
+    int code = CLI_OK;
     if (id == NULL) {
         cli_say("out of memory");
         return CLI_UNAVAILABLE;
     }
     buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
     if (story->cli->json) {
-        story->json = &json;
-        jsonw_open(&json, NULL, '{');
-        jsonw_raw(&json, "operation", operation->json);
-        jsonw_str(&json, "advice", advice(operation->status));
-        jsonw_open(&json, "entries", '[');
+        code = why_put(story->cli, backend, operation, &json);
+        code = code == CLI_OK ? jsonw_print(&json) : code;
     } else {
         introduce(operation);
-    }
-    int code = backend->ops->evidence(backend, id, NULL, visit, story);
-    if (code == CLI_OK && story->cli->json) {
-        jsonw_close(&json, ']');
-        jsonw_close(&json, '}');
-        code = jsonw_print(&json);
-    } else if (code == CLI_OK) {
-        code = out_finish_listing();
+        code = backend->ops->evidence(backend, id, NULL, visit, story);
+        code = code == CLI_OK ? out_finish_listing() : code;
     }
     buf_release(&bytes);
     return code;
