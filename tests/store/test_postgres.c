@@ -662,6 +662,28 @@ static void after_a_failed_commit_nothing_that_was_prepared_happens(void **state
     way_end(own);
 }
 
+enum { SOON_TRIES = 3000, SOON_MS = 10 };
+
+/* Waits until a session waits for this. Returns its pid. */
+static int waits_for(struct own *own, const char *event, int not_pid)
+{
+    char sql[256];
+    (void)snprintf(sql, sizeof sql,
+        "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE application_name = 'once'"
+        " AND wait_event = '%s' AND pid <> %d",
+        event, not_pid);
+    for (int i = 0; i < SOON_TRIES; i++) {
+        long pid = ask_sql(own, sql);
+        if (pid > 0) {
+            return (int)pid;
+        }
+        (void)usleep(SOON_MS * 1000);
+    }
+    print_error("no session waits for %s\n", event);
+    fail();
+    return 0;
+}
+
 /* The session of the commit under way is ended, or both are. */
 static void end_sessions(struct own *own, bool both)
 {
@@ -670,6 +692,7 @@ static void end_sessions(struct own *own, bool both)
     assert_int_equal(way_prepare(own, &ways[0], 101), OK);
     way_commit(own, &ways[0]);
     assert_int_equal(way_prepare(own, &ways[1], 102), OK);
+    (void)waits_for(own, "advisory", 0); /* COMMIT was sent, and may not have arrived */
     assert_true(ask_sql(own, both ? "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                                     " WHERE application_name = 'once' AND pid <> pg_backend_pid()"
                                   : "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -765,28 +788,6 @@ static void *sent_commit(void *context)
     struct sent *sent = context;
     way_commit(sent->own, &sent->way);
     return NULL;
-}
-
-enum { SOON_TRIES = 3000, SOON_MS = 10 };
-
-/* Waits until a session waits for this. Returns its pid. */
-static int waits_for(struct own *own, const char *event, int not_pid)
-{
-    char sql[256];
-    (void)snprintf(sql, sizeof sql,
-        "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE application_name = 'once'"
-        " AND wait_event = '%s' AND pid <> %d",
-        event, not_pid);
-    for (int i = 0; i < SOON_TRIES; i++) {
-        long pid = ask_sql(own, sql);
-        if (pid > 0) {
-            return (int)pid;
-        }
-        (void)usleep(SOON_MS * 1000);
-    }
-    print_error("no session waits for %s\n", event);
-    fail();
-    return 0;
 }
 
 /* From now on (or no longer) a commit waits for a standby, after it is in the log: there is none. A
