@@ -507,6 +507,32 @@ def test_a_source_is_tried_out_without_a_server(inbox, handler, tmp_path):
     assert server.request("POST", "/in/s", body.read_bytes(), fields)[0] == 200
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_signed_for_a_trial_is_accepted(inbox, handler, tmp_path, preset):
+    """As somebody does it who tries out a source: sign, test, send."""
+    server = inbox(s=preset)
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    (tmp_path / "body").write_bytes(body_of(preset))
+    made = server.cli("inbox", "sign", preset, "--secret-file", tmp_path / "secret", "--body",
+        f"@{tmp_path / 'body'}")
+    assert made.returncode == 0, made
+    (tmp_path / "headers").write_text(made.stdout)
+    done = server.cli("inbox", "test", "s", "--config", server.directory / "once.yaml", "--json",
+        "--body", f"@{tmp_path / 'body'}", "--header", f"@{tmp_path / 'headers'}")
+    said = json.loads(done.stdout)
+    assert done.returncode == 0 and said["accepted"] and len(said["events"]) == 1, done
+    assert said["secret_file"] == str(tmp_path / "secret") and said["preset"] == preset
+    fields = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+    assert server.request("POST", "/in/s", body_of(preset), fields)[0] == 200
+    one = settled(server)[0]
+    assert one["key"] == said["events"][0]["key"]
+    if preset == "cloudevents":
+        assert fields["Content-Type"] == "application/cloudevents+json"
+        batch = server.cli("inbox", "sign", preset, "--secret-file", tmp_path / "secret", "--body",
+            "[" + body_of(preset).decode() + "]")
+        assert "Content-Type: application/cloudevents-batch+json\n" in batch.stdout
+
+
 def test_every_answer_is_as_the_document_says(inbox, handler):
     server = inbox(s=("stripe", "retry: {attempts: 1}"))
     check("receive", send(server, "s", "stripe", "a"))
