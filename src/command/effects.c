@@ -511,6 +511,14 @@ static void on_command(struct engine_call *call)
 {
     struct look *look = call->context;
     const struct record *record = look->query.record;
+    if (call->err.status == OK && record != NULL && record->status == RECORD_WAITING &&
+        record->attempt == 0) { /* for a confirmation, after it was submitted anew */
+        if (record_due_ms(record) <= call->now_ms) {
+            (void)command_expire(look->commands, &record->operation_id); /* or at its next due */
+        }
+        look_over(look);
+        return;
+    }
     if (call->err.status != OK || record == NULL ||
         !waits_for(record, &look->arena, &look->detail, &look->waits_for)) {
         bool is_undone = call->err.status == OK && record != NULL && compensation_is_open(record);
