@@ -18,11 +18,8 @@ static int before_sending(
         transfer->sent_again = true;
         return CURL_PREREQFUNC_ABORT;
     }
-    if (transfer->may_send != NULL && !transfer->may_send(transfer->context)) {
-        return CURL_PREREQFUNC_ABORT;
-    }
-    transfer->was_sent = true;
-    return CURL_PREREQFUNC_OK;
+    transfer->was_sent = transfer->may_send == NULL || transfer->may_send(transfer->context);
+    return transfer->was_sent ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT;
 }
 
 /* Anything but size * count stops the transfer. */

@@ -28,7 +28,7 @@ class McpServer:
 
     def __init__(self, sessions=True, streams=True):
         self.sessions, self.streams = sessions, streams
-        self.effects, self.requests = [], []
+        self.effects, self.requests, self.refused = [], [], set()
         self.session = 0  # the number of the current one; 0: none
         self.answers = {}  # streams that were cut: the id of their last event -> what follows
         self.push = []  # events for the stream of our own messages
@@ -196,7 +196,8 @@ class McpServer:
     def call(self, handler, identifier, params):
         name, arguments = params["name"], params.get("arguments", {})
         how = arguments.get("how", "")
-        if how.startswith("refuses") and len(self.of("tools/call")) == 1:
+        if how.startswith("refuses") and json.dumps(arguments) not in self.refused:
+            self.refused.add(json.dumps(arguments))  # the first time
             return self.send(handler, int(how.split()[1]))
         self.effects.append([name, arguments])
         done = {"jsonrpc": "2.0", "id": identifier, "result": text(f"effect {len(self.effects)}")}

@@ -10,17 +10,15 @@ directory of the user; without npm or its registry their rows are skipped.
 """
 import concurrent.futures
 import dataclasses
-import hashlib
 import importlib.util
 import json
-import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from urllib.parse import urlencode
 
+import npm
 import pytest
 from once_gateway import Gateway
 from origin import Origin
@@ -34,9 +32,6 @@ RETRIES = 2
 PATH = "/v1/payment_intents"  # the one that Stripe's SDK asks for
 BODY = {"amount": 1000, "currency": "eur"}
 HEADERS = {"Authorization": "Bearer sk_test_matrix"}
-NODE_MIN = (20, 18, 1)  # engines.node of the package file
-UNREACHABLE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONN|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH"
-    r"|ERR_SOCKET_TIMEOUT|EIDLETIMEOUT|network|\bE403\b|\bE5\d\d\b")
 
 DOORS = {"Without Once": None, "Profile `ietf`, the default": [],
     "Profile `stripe`": ["--profile", "stripe"]}
@@ -147,51 +142,6 @@ def npm_calls(cells, directory):
             setattr(cell, name, value)
 
 
-# --- npm ------------------------------------------------------------------------------------------
-
-
-class Absent(Exception):
-    """Why the libraries cannot run here."""
-
-
-def check_node():
-    if shutil.which("npm") is None or shutil.which("node") is None:
-        raise Absent("npm or node is not installed")
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout
-    if tuple(map(int, re.findall(r"\d+", version)[:3])) < NODE_MIN:
-        raise Absent(f"node {version.strip()} is older than {'.'.join(map(str, NODE_MIN))}")
-
-
-def node_modules():
-    """What the lock file names, installed at most once for a user."""
-    digest = hashlib.sha256((NPM_FILES / "package-lock.json").read_bytes()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "once-test-clients"
-    installed = cache / digest
-    if not installed.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="new-", dir=cache) as directory:
-            install(Path(directory) / "new", installed)
-    return installed / "node_modules"
-
-
-def install(place, installed):
-    """It appears at its name whole or not at all."""
-    place.mkdir()
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(NPM_FILES / name, place)
-    done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts",
-        "--prefer-offline", "--fetch-retries=1"], cwd=place, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=WAIT_S)
-    unreachable = UNREACHABLE.search(done.stderr)
-    if done.returncode != 0 and unreachable:
-        raise Absent(f"npm cannot reach its registry: {unreachable.group()}")
-    assert done.returncode == 0, done.stderr
-    try:
-        place.rename(installed)
-    except OSError:
-        assert installed.exists()  # a different run installed it meanwhile
-
-
 # --- The matrix -----------------------------------------------------------------------------------
 
 
@@ -228,9 +178,9 @@ class Matrix:
 
     def _run_npm(self, directory):
         try:
-            check_node()
-            (directory / "node_modules").symlink_to(node_modules())
-        except Absent as absent:
+            npm.check_node(NPM_FILES)
+            (directory / "node_modules").symlink_to(npm.node_modules(NPM_FILES))
+        except npm.Absent as absent:
             self.absent.update(dict.fromkeys(NPM_CLIENTS, str(absent)))
             return
         shutil.copy(NPM_FILES / "npm_clients.mjs", directory)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import stores
-from inbox_help import Handler, SECRET, body_of, signed, source_yaml
+from inbox_help import SECRET, body_of, signed, source_yaml
 from once_server import LIGHT, LONG, until
 from test_openapi import check
 
@@ -18,18 +18,8 @@ QUICK = "retry: {attempts: 4, backoff: 20ms, backoff_max: 50ms}\n"
 
 
 @pytest.fixture
-def handler():
-    made = Handler()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def inbox(make_server, handler, tmp_path):
+def inbox(make_server, handler, secret):
     """A server with sources: inbox(name=preset) or inbox(name=(preset, more YAML))."""
-    secret = tmp_path / "secret"
-    secret.write_text(SECRET + "\n")
-
     def make(extra="", **sources):
         text = "inbox:\n  sources:\n"
         for name, what in sources.items():

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from inbox_help import Handler
 from once_server import BINARY, LIGHT, LONG, ROOT, until
 from redis_servers import RedisStoreServer, servers
 from test_inbox import QUICK, deliveries, settled
@@ -32,13 +31,6 @@ def broker(request):
     with kind() as server:
         server.kind = request.param
         yield server
-
-
-@pytest.fixture
-def handler():
-    made = Handler()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -1,0 +1,130 @@
+"""once mcp between the official SDK's client and the SDK's own example server.
+
+What the client gets is what it gets without the proxy, except for the two arguments and the hint
+that a list of tools gains. Skipped without npm or its registry (npm.py).
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+import npm
+import servers
+from conftest import BINARY
+
+FILES = servers.ROOT / "tests/clients/mcp"
+WAIT_S = 300
+OURS = ("idempotency_key", "request_id")
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory):
+    try:
+        npm.check_node(FILES)
+        installed = npm.node_modules(FILES)
+    except npm.Absent as absent:
+        pytest.skip(str(absent))
+    place = tmp_path_factory.mktemp("sdk")
+    (place / "node_modules").symlink_to(installed)
+    (place / "everything.mjs").write_text((FILES / "everything.mjs").read_text())
+    (place / "package.json").write_text('{"type": "module"}')
+    return place
+
+
+def everything(modules):
+    return ["node", modules / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"]
+
+
+@pytest.fixture
+def http_server(modules):
+    """The same server over streamable HTTP; its URL."""
+    port = servers.free_port()
+    process = subprocess.Popen([*everything(modules), "streamableHttp"], stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, env={**os.environ, "PORT": str(port)})
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            break
+        except OSError:
+            assert time.monotonic() < until and process.poll() is None
+            time.sleep(0.05)
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def tour(modules, *command):
+    done = subprocess.run(["node", "everything.mjs", *map(str, command)], cwd=modules,
+        capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def without_ours(tools):
+    """The list as the server wrote it; and the names of the tools that gained something."""
+    gained = set()
+    for tool in tools:
+        properties = tool["inputSchema"].get("properties", {})
+        if OURS[0] in properties:
+            gained.add(tool["name"])
+            assert tool["annotations"]["idempotentHint"] is True
+            for name in OURS:
+                del properties[name]
+    return gained
+
+
+def compare(direct, proxied):
+    gained = without_ours(proxied["tools"])
+    assert without_ours(direct["tools"]) == set()
+    writers = {tool["name"] for tool in direct["tools"]
+               if not tool["annotations"]["readOnlyHint"]}
+    assert gained == writers and writers
+    for one in direct["tools"] + proxied["tools"]:
+        one["annotations"].pop("idempotentHint", None)
+        if not one["inputSchema"].get("properties"):
+            one["inputSchema"].pop("properties", None)
+    for name, value in direct.items():
+        assert proxied[name] == value, name
+    assert direct["steps"] > 0 and ["elicitation"] in direct["asked"]
+
+
+def test_the_sdk_gets_the_same_answers_through_the_proxy(modules, tmp_path):
+    command = [*everything(modules), "stdio"]
+    store = ["--store", tmp_path / "store"]
+    compare(tour(modules, *command), tour(modules, BINARY, "mcp", *store, "--", *command))
+
+
+def test_the_sdk_gets_the_same_answers_over_http(modules, http_server, tmp_path):
+    direct = tour(modules, *everything(modules), "stdio")
+    proxied = tour(modules, BINARY, "mcp", "--store", tmp_path / "store", "--upstream", http_server)
+    compare(direct, proxied)
+
+
+def test_the_sdk_calls_tools_of_once_itself(modules, tmp_path):
+    script = modules / "own.mjs"
+    script.write_text('''
+import {Client} from "@modelcontextprotocol/sdk/client/index.js";
+import {StdioClientTransport} from "@modelcontextprotocol/sdk/client/stdio.js";
+const client = new Client({name: "t", version: "1"});
+const [command, ...args] = process.argv.slice(2);
+await client.connect(new StdioClientTransport({command, args, stderr: "inherit"}));
+const names = (await client.listTools()).tools.map((tool) => tool.name);
+const call = async (name, args) =>
+  (await client.callTool({name, arguments: args})).structuredContent;
+const begun = await call("once_begin", {key: "k", payload: [1]});
+const sealed = await call("once_seal",
+  {operation_id: begun.operation_id, fence: begun.fence, status: "executed", outcome: {a: 1}});
+const again = await call("once_begin", {key: "k", payload: [1]});
+console.log(JSON.stringify([names.length, begun.decision, sealed.decision, again.decision,
+  again.operation.outcome]));
+await client.close();
+''')
+    done = subprocess.run(["node", script, BINARY, "mcp", "--serve", "--store", tmp_path / "store"],
+        cwd=modules, capture_output=True, text=True, timeout=WAIT_S)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [7, "first_seen", "sealed", "duplicate_replayed", {"a": 1}]
