@@ -2,7 +2,7 @@
 PREFIX ?= /usr/local
 ARGS ?=
 
-.PHONY: build run test test-long bench perf fuzz mutants tidy format install clean help
+.PHONY: build run test test-long bench perf fuzz mutants tidy format install package-sdks clean help
 
 build: ## the release binary, at build/once
 	@tools/deps build
@@ -48,6 +48,10 @@ install: build ## binary, libraries, headers, pkg-config, man page, completions 
 	@ninja -C build
 	@DESTDIR='$(DESTDIR)' meson install -C build --no-rebuild
 	@test -n '$(DESTDIR)' || test "$$(id -u)" != 0 || ldconfig
+
+package-sdks: ## the archives of the SDKs, into build-sdks: wheel, sdist, npm tarball, Go module
+	@tools/deps test
+	@tools/package_sdks build-sdks
 
 clean: ## remove every build directory
 	@rm -rf build build-*

@@ -36,6 +36,7 @@ class Door(Loaded):
     """One server with one door, loaded through it."""
 
     settings, what, kind = "", "", None  # kind: of the work that is settled in the background
+    resting = 0  # of that kind, and not to be settled while it is loaded
 
     def __init__(self, directory, tools, binary, behind, store=None):
         super().__init__(directory, tools)
@@ -74,7 +75,8 @@ class Door(Loaded):
         before, begun = self.executed(), time.monotonic()
         _, result = super().load(seconds, first, ours)
         # The counts of a shared store may be a little old.
-        while self.executed() - before < result["requests"] or any(self.unsettled().values()):
+        while self.executed() - before < result["requests"] or \
+                sum(self.unsettled().values()) > self.resting:
             if time.monotonic() > begun + seconds + SETTLE_S:
                 raise Missing(f"{self.name}: not settled after {SETTLE_S} s: {self.unsettled()}")
             time.sleep(0.005)

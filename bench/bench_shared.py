@@ -123,9 +123,20 @@ class Bench:
             if ident == "B10":
                 result.update(half_load(self.rates[count], self.seconds, once=self.nodes[0],
                     pgbench=self.database))
+                result["begins_per_commit"] = self.begins_per_commit()
+            elif kind is Redis:
+                result.update(half_load(self.rates[count], self.seconds, once=self.nodes[0]))
             print(json.dumps({**result, "what": what(kind, count)}), flush=True)
         for ident, measure in self.others.items():
             print(json.dumps({"id": ident, **measure()}), flush=True)
+
+    def begins_per_commit(self):
+        """Each commit is one batch, which takes two round trips."""
+        def commits():
+            return int(self.database.ask("SELECT sum(commits) FROM once.chains").stdout.split()[2])
+        before = commits()
+        _, begins = self.nodes[0].load(self.seconds)
+        return round(begins / max(1, commits() - before), 1)
 
     def by_hand(self, seconds):
         done = subprocess.run([HERE / "by_hand.py",

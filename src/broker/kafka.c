@@ -585,6 +585,12 @@ static enum status lag(struct kafka_source *self, uint64_t *ret_lag, struct err 
     if (self->takes == NULL) {
         return gone(self, err);
     }
+    /* The library connects again by itself, and does not always report that nobody answers. */
+    enum status status = check_broker(self->takes, err);
+    if (status != OK) {
+        disconnect(self);
+        return status;
+    }
     if (rd_kafka_assignment(self->takes, &list) != RD_KAFKA_RESP_ERR_NO_ERROR) {
         return OK;
     }

@@ -250,10 +250,21 @@ static int open_named(struct cli *cli, const struct work_kind *kind, const char 
 
 /* ---- one --------------------------------------------------------------------------------- */
 
-/* Print a member as a line: strings unquoted, the rest as JSON. */
-static void print_member(struct slice text, const struct json_member *member)
+/* Print a member as a line: strings unquoted, the rest as JSON; an object has a line for each of
+ * its members. */
+static void print_member(struct slice text, const char *prefix, const struct json_member *member)
 {
-    out_text("%-20.*s ", SLICE_ARGS(json_text(&member->name)));
+    char name[64];
+    (void)snprintf(name, sizeof name, "%s%s%.*s", prefix, prefix[0] == '\0' ? "" : ".",
+        SLICE_ARGS(json_text(&member->name)));
+    bool is_plain = !json_is(&member->value, JSON_OBJECT) || member->value.count == 0;
+    if (prefix[0] == '\0' && !is_plain && strcmp(name, "payload") != 0) {
+        for (uint32_t i = 0; i < member->value.count; i++) {
+            print_member(text, name, &member->value.members[i]);
+        }
+        return;
+    }
+    out_text("%-29s ", name);
     if (json_is(&member->value, JSON_STRING)) {
         out_safe(json_text(&member->value));
     } else {
@@ -262,31 +273,105 @@ static void print_member(struct slice text, const struct json_member *member)
     out_text("\n");
 }
 
-static void print_story(const struct json_value *entries)
+/* What a person looks for first comes first; the rest follows as it is. */
+static void print_document(
+    const struct work_kind *kind, struct slice text, const struct json_value *root)
 {
-    for (uint32_t i = 0; json_is(entries, JSON_ARRAY) && i < entries->count; i++) {
-        const struct json_value *entry = &entries->items[i];
-        struct slice reason =
-            cli_member(json_find(entry, SLICE_LIT("outcome")), SLICE_LIT("reason"));
-        out_text("%.*s  %s%.*s%s", SLICE_ARGS(cli_member(entry, SLICE_LIT("occurred_at"))),
-            out_tint(TINT_BOLD), SLICE_ARGS(cli_member(entry, SLICE_LIT("type"))), out_plain());
-        if (reason.len > 0) {
-            out_text(": ");
-            out_safe(reason);
+    const char *const first[] = {kind->id, kind->what, "status", "uncertain", "compensating",
+        "reason", "tenant", kind->who, "idempotency_key", "trace", "target", "payload", "attempt",
+        "next_attempt_at", "acknowledgement", "compensation", "compensates"};
+    for (size_t i = 0; i < COUNT(first); i++) {
+        for (uint32_t j = 0; j < root->count; j++) {
+            if (slice_is(json_text(&root->members[j].name), first[i])) {
+                print_member(text, "", &root->members[j]);
+            }
         }
-        out_text("\n");
+    }
+    for (uint32_t j = 0; j < root->count; j++) {
+        bool is_printed = false;
+        for (size_t i = 0; i < COUNT(first); i++) {
+            is_printed = is_printed || slice_is(json_text(&root->members[j].name), first[i]);
+        }
+        if (!is_printed) {
+            print_member(text, "", &root->members[j]);
+        }
     }
 }
 
-/* A caller that may not read evidence sees only the document. */
-static void tell_story(struct cli *cli, struct remote *remote, const char *id)
+static void print_word(const char *name, struct slice value)
 {
-    struct remote_answer answer;
-    const char *path = remote_evidence_path(&cli->arena, id, "");
-    if (path != NULL && remote_ask(remote, path, SLICE_EMPTY, &cli->arena, &answer) == CLI_OK &&
-        answer.status == 200) {
-        out_text("\n");
-        print_story(json_find(answer.root, SLICE_LIT("entries")));
+    if (value.len > 0) {
+        out_text("  %s", name);
+        out_safe(value);
+    }
+}
+
+/* One line: when, what, of which attempt, by whom, under which request, and why. */
+static void print_entry(const struct json_value *entry)
+{
+    uint64_t attempt = 0;
+    const struct json_value *decided = json_find(entry, SLICE_LIT("decided"));
+    struct slice reason = cli_member(json_find(entry, SLICE_LIT("outcome")), SLICE_LIT("reason"));
+    out_text("%.*s  %s%.*s%s", SLICE_ARGS(cli_member(entry, SLICE_LIT("occurred_at"))),
+        out_tint(TINT_BOLD), SLICE_ARGS(cli_member(entry, SLICE_LIT("type"))), out_plain());
+    if (decided != NULL && remote_read_u64(decided, SLICE_LIT("attempt"), &attempt) &&
+        attempt > 0) {
+        out_text("  attempt %llu", (unsigned long long)attempt);
+    }
+    print_word("provider_ref ", cli_member(entry, SLICE_LIT("provider_ref")));
+    print_word("by ", cli_member(entry, SLICE_LIT("actor")));
+    print_word(
+        "request ", cli_member(json_find(entry, SLICE_LIT("trace")), SLICE_LIT("request_id")));
+    if (reason.len > 0) {
+        out_text(": ");
+        out_safe(reason);
+    }
+    out_text("\n");
+}
+
+static bool is_about_reading(const struct json_value *entry)
+{
+    return slice_is(cli_member(entry, SLICE_LIT("type")), "access.read");
+}
+
+/* All of its entries, page by page. A caller that may not read evidence sees only the document. */
+static void tell_story(struct remote *remote, const char *id)
+{
+    char cursor[CURSOR_BYTES_MAX] = "";
+    bool is_last = false;
+    struct arena arena;
+    arena_init(&arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    while (!is_last && !out_broken()) {
+        struct remote_answer answer;
+        arena_clear(&arena);
+        const char *path = remote_evidence_path(&arena, id, cursor);
+        if (path == NULL || remote_ask(remote, path, SLICE_EMPTY, &arena, &answer) != CLI_OK ||
+            answer.status != 200) {
+            break;
+        }
+        const struct json_value *entries = json_find(answer.root, SLICE_LIT("entries"));
+        for (uint32_t i = 0; json_is(entries, JSON_ARRAY) && i < entries->count; i++) {
+            if (!is_about_reading(&entries->items[i])) {
+                print_entry(&entries->items[i]);
+            }
+        }
+        is_last = !remote_take_next(answer.root, cursor, &is_last) || is_last;
+    }
+    arena_release(&arena);
+}
+
+/* Its own story, and that of the effect that undoes it. */
+static void tell_stories(
+    struct cli *cli, struct remote *remote, const char *id, const struct json_value *root)
+{
+    struct operation undo = {
+        .id = cli_member(json_find(root, SLICE_LIT("compensation")), SLICE_LIT("effect_id"))};
+    out_text("\n");
+    tell_story(remote, id);
+    const char *undo_id = undo.id.len > 0 ? operation_id(&undo, &cli->arena) : NULL;
+    if (undo_id != NULL) {
+        out_text("\nundone by %s\n", undo_id);
+        tell_story(remote, undo_id);
     }
 }
 
@@ -306,10 +391,8 @@ int work_show(struct cli *cli, const struct work_kind *kind, const char *typed)
         out_bytes(answer.text);
         out_text("\n");
     } else if (code == CLI_OK && escaped != NULL) {
-        for (uint32_t i = 0; i < answer.root->count; i++) {
-            print_member(answer.text, &answer.root->members[i]);
-        }
-        tell_story(cli, remote, id);
+        print_document(kind, answer.text, answer.root);
+        tell_stories(cli, remote, id, answer.root);
     }
     int written = out_finish_listing();
     remote_free(remote);

@@ -27,6 +27,8 @@
 #include "config/config.h"
 #include "dispatch/dispatch.h"
 
+struct effect_command_calls; /* envelope.h */
+
 struct commands;
 struct registry; /* a configuration's commands, and where their handlers are; impl.h */
 
@@ -54,9 +56,9 @@ enum status commands_reload_prepare(struct commands *commands, struct config *co
 void commands_reload_end(struct commands *commands, struct registry *registry, bool is_used);
 
 /* As struct outbox_parent's ends: the end of a command that waits, or one effect less to wait for.
- * If the effect has failed, the registry says whether the command fails with it. Any thread. */
+ * If the effect has failed, the registry says what becomes of the command. Any thread. */
 enum status commands_effect_ends(struct commands *commands, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err) MUST_CHECK;
 /* An effect of a command is settled or given up: check now whether the command can end, not at its
  * next due. Any thread. */

@@ -218,6 +218,14 @@ static void on_begun(struct undoing *self)
     }
 }
 
+void compensation_begin(const struct record *command, struct request *request)
+{
+    request->kind = REQUEST_COMPENSATE;
+    request->operation_id = command->operation_id;
+    request->delay_ms = UNDO_AGAIN_MS;
+    request->reason = SLICE_LIT("a required effect failed");
+}
+
 /* The command is failed, if it waited for its effects; and compensating, if there is something to
  * undo: one commit. */
 static void begin(struct undoing *self, bool undoes)
@@ -235,12 +243,9 @@ static void begin(struct undoing *self, bool undoes)
         call = undoes ? call_new(self) : NULL;
     }
     if (call != NULL) {
-        call->request.kind = REQUEST_COMPENSATE;
-        call->request.operation_id = self->record.operation_id;
-        call->request.delay_ms = UNDO_AGAIN_MS;
-        if (self->purpose == PURPOSE_FAILED) {
-            call->request.reason = SLICE_LIT("a required effect failed");
-        }
+        struct slice reason = call->request.reason;
+        compensation_begin(&self->record, &call->request);
+        call->request.reason = self->purpose == PURPOSE_FAILED ? call->request.reason : reason;
     }
     submit(self, on_begun);
 }

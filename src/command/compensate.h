@@ -25,6 +25,10 @@
 /* It is being undone, or nobody knows whether it was. */
 bool compensation_is_open(const struct record *command);
 
+/* Set the request by which a command that has ended begins to be undone: a required effect
+ * failed. */
+void compensation_begin(const struct record *command, struct request *request);
+
 enum compensate_why {
     COMPENSATE_DRIVE,  /* go on with a compensation that has begun */
     COMPENSATE_FAILED, /* a required effect failed: begin one, or fail if nothing happened */

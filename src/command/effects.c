@@ -365,18 +365,18 @@ static void unblock(struct look *look)
 
 /* The effect that failed comes first in the list, so that the acknowledgement of a different one
  * leaves the command blocked. */
-static enum status put_failed_first(struct look *look, struct slice *ret_list)
+static enum status put_failed_first(struct slice text, const struct json_value *list,
+    uint32_t failed, struct arena *arena, struct slice *ret_list)
 {
-    struct mem mem = arena_mem(&look->arena);
-    struct slice text = look->detail.waits_for;
+    struct mem mem = arena_mem(arena);
     struct buf out;
     struct jsonw json = {.out = &out};
     buf_init(&out, &mem, LIMIT_DETAIL_BYTES_MAX);
     jsonw_open(&json, NULL, '[');
-    jsonw_raw(&json, NULL, json_raw(text, &look->waits_for->items[look->next]));
-    for (uint32_t i = 0; i < look->waits_for->count; i++) {
-        if (i != look->next) {
-            jsonw_raw(&json, NULL, json_raw(text, &look->waits_for->items[i]));
+    jsonw_raw(&json, NULL, json_raw(text, &list->items[failed]));
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (i != failed) {
+            jsonw_raw(&json, NULL, json_raw(text, &list->items[i]));
         }
     }
     jsonw_close(&json, ']');
@@ -384,27 +384,43 @@ static enum status put_failed_first(struct look *look, struct slice *ret_list)
     return buf_status(&out);
 }
 
+/* A command, the effects that it waits for, and the one of them that is settled. */
+struct settling {
+    const struct record *command;
+    const struct detail *detail;
+    const struct json_value *list;
+    uint32_t at; /* of the list */
+    const struct record *effect;
+};
+
 /* A required effect failed, and the registry leaves it to a person. */
-static void block(struct look *look, const struct record *effect)
+static enum status compose_block(
+    const struct settling *failure, struct engine_call *call, struct err *err)
 {
     char id[KIND_ID_TEXT_BYTES];
-    char *reason = arena_alloc(&look->arena, LIMIT_REASON_BYTES_MAX);
-    struct detail next = look->detail;
-    struct engine_call *call = new_wake(look);
-    struct err err;
-    if (recovery_is_blocked(&look->record)) {
-        look_over(look); /* already */
-        return;
-    }
-    if (reason == NULL || put_failed_first(look, &next.waits_for) != OK) {
-        look_over(look);
-        return;
+    const struct record *effect = failure->effect;
+    char *reason = arena_alloc(call->arena, LIMIT_REASON_BYTES_MAX);
+    struct detail next = *failure->detail;
+    if (reason == NULL || put_failed_first(next.waits_for, failure->list, failure->at, call->arena,
+                              &next.waits_for) != OK) {
+        return err_set(err, E_NOMEM, "out of memory for a command");
     }
     (void)snprintf(reason, LIMIT_REASON_BYTES_MAX, "required effect %s (%.*s) failed",
         kind_id_put(id, RECORD_EFFECT, &effect->operation_id), SLICE_ARGS(effect->key.scope));
-    enum status status = command_effects_wait(&look->record, &next, 0, call, &err);
+    enum status status = command_effects_wait(failure->command, &next, 0, call, err);
     call->request.reason = slice_str(reason);
-    submit_wake(look, status);
+    return status;
+}
+
+static void block(struct look *look, const struct record *effect)
+{
+    struct settling failure = {&look->record, &look->detail, look->waits_for, look->next, effect};
+    struct err err;
+    if (recovery_is_blocked(&look->record)) {
+        look_over(look); /* already */
+    } else {
+        submit_wake(look, compose_block(&failure, new_wake(look), &err));
+    }
 }
 
 static void ask_next(struct look *look);
@@ -495,6 +511,14 @@ static void on_command(struct engine_call *call)
 {
     struct look *look = call->context;
     const struct record *record = look->query.record;
+    if (call->err.status == OK && record != NULL && record->status == RECORD_WAITING &&
+        record->attempt == 0) { /* for a confirmation, after it was submitted anew */
+        if (record_due_ms(record) <= call->now_ms) {
+            (void)command_expire(look->commands, &record->operation_id); /* or at its next due */
+        }
+        look_over(look);
+        return;
+    }
     if (call->err.status != OK || record == NULL ||
         !waits_for(record, &look->arena, &look->detail, &look->waits_for)) {
         bool is_undone = call->err.status == OK && record != NULL && compensation_is_open(record);
@@ -534,55 +558,129 @@ static bool names(const struct json_value *pair, const struct record_key *effect
            slice_equal(json_text(&pair->items[1]), effect->key);
 }
 
-/* A command that is compensated, or left to an operator, does not end here. */
-static bool fails_with_an_effect(struct commands *commands, const struct detail *detail)
+/* False: the registry no longer has the command. */
+static bool on_failure(
+    struct commands *commands, const struct detail *detail, enum config_effect_failure *ret)
 {
     struct registry *registry = registry_take(commands);
     const struct config_command *command = registry_find(registry, detail->command);
-    bool fails = command != NULL && command->on_effect_failure == CONFIG_EFFECT_FAILURE_FAIL;
+    if (command != NULL) {
+        *ret = command->on_effect_failure;
+    }
     registry_drop(registry);
-    return fails;
+    return command != NULL;
 }
 
-enum status commands_effect_ends(struct commands *commands, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
-    struct err *err)
+static struct engine_call *call_new(struct effect_command_calls *calls)
 {
-    struct mem mem = arena_mem(call->arena);
-    struct detail detail;
-    const struct json_value *list = NULL;
-    struct buf others;
-    struct jsonw json = {.out = &others};
-    uint32_t left = 0;
-    *ret_joins = false;
-    if (commands->vault == NULL || !waits_for(command, call->arena, &detail, &list)) {
+    struct engine_call *call = &calls->calls[calls->count++];
+    *call = (struct engine_call){.arena = calls->arena};
+    return call;
+}
+
+/* How many of the effects that it waited for are acknowledged: those that are no longer in its
+ * list. */
+static uint64_t acknowledged(const struct settling *failure)
+{
+    uint64_t others = failure->detail->async + failure->list->count;
+    return failure->detail->effects > others ? failure->detail->effects - others : 0;
+}
+
+/* The command fails, and is compensating, in the commit of the effect's failure, if its own record
+ * says that something happened; it fails alone if there is no other effect. Otherwise the others
+ * must be read first, which a commit cannot do: it follows at once (command_compensate). */
+static enum status compose_compensation(struct commands *commands, const struct settling *failure,
+    struct effect_command_calls *calls, struct err *err)
+{
+    bool has_done = acknowledged(failure) > 0;
+    if (!has_done && failure->detail->effects > 1) {
         return OK;
     }
+    enum status status = command_effects_end(
+        commands, failure->command, failure->detail, true, call_new(calls), err);
+    if (status == OK && has_done) {
+        compensation_begin(failure->command, &call_new(calls)->request);
+    }
+    return status;
+}
+
+/* What becomes of a command when a required effect fails or is given up. */
+static enum status compose_failure(struct commands *commands, const struct settling *failure,
+    struct effect_command_calls *calls, struct err *err)
+{
+    enum config_effect_failure what;
+    if (!on_failure(commands, failure->detail, &what)) {
+        return OK;
+    }
+    switch (what) {
+    case CONFIG_EFFECT_FAILURE_FAIL:
+        return command_effects_end(
+            commands, failure->command, failure->detail, true, call_new(calls), err);
+    case CONFIG_EFFECT_FAILURE_BLOCK:
+        return recovery_is_blocked(failure->command) ? OK
+                                                     : compose_block(failure, call_new(calls), err);
+    case CONFIG_EFFECT_FAILURE_COMPENSATE: break;
+    }
+    return compose_compensation(commands, failure, calls, err);
+}
+
+/* The list without this effect. */
+static enum status without(struct slice text, const struct json_value *list, uint32_t index,
+    struct arena *arena, struct slice *ret_list)
+{
+    struct mem mem = arena_mem(arena);
+    struct buf others;
+    struct jsonw json = {.out = &others};
     buf_init(&others, &mem, LIMIT_DETAIL_BYTES_MAX);
     jsonw_open(&json, NULL, '[');
     for (uint32_t i = 0; i < list->count; i++) {
-        if (!names(&list->items[i], &effect->key)) {
-            jsonw_raw(&json, NULL, json_raw(detail.waits_for, &list->items[i]));
-            left++;
+        if (i != index) {
+            jsonw_raw(&json, NULL, json_raw(text, &list->items[i]));
         }
     }
     jsonw_close(&json, ']');
-    if (left == list->count) {
-        return OK; /* it does not wait for this one */
-    }
-    if (has_failed && !fails_with_an_effect(commands, &detail)) {
-        return OK;
-    }
-    *ret_joins = true;
-    if (left == 0 || has_failed) {
-        return command_effects_end(commands, command, &detail, has_failed, call, err);
+    *ret_list = buf_view(&others);
+    return buf_status(&others);
+}
+
+static enum status compose_acknowledged(struct commands *commands, const struct settling *settled,
+    struct effect_command_calls *calls, struct err *err)
+{
+    struct detail detail = *settled->detail;
+    const struct json_value *list = settled->list;
+    struct engine_call *call = call_new(calls);
+    bool stays_blocked = recovery_is_blocked(settled->command) && settled->at != 0;
+    if (list->count == 1) {
+        return command_effects_end(commands, settled->command, &detail, false, call, err);
     }
     detail.required -= detail.required > 0;
-    detail.waits_for = buf_view(&others);
-    bool stays_blocked = recovery_is_blocked(command) && !names(&list->items[0], &effect->key);
-    return buf_status(&others) == OK ? command_effects_wait(command, &detail,
-                                           stays_blocked ? 0 : COMMAND_LOOK_MS, call, err)
-                                     : err_set(err, E_NOMEM, "out of memory for a command");
+    return without(detail.waits_for, list, settled->at, calls->arena, &detail.waits_for) == OK
+               ? command_effects_wait(
+                     settled->command, &detail, stays_blocked ? 0 : COMMAND_LOOK_MS, call, err)
+               : err_set(err, E_NOMEM, "out of memory for a command");
+}
+
+enum status commands_effect_ends(struct commands *commands, const struct record *command,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
+    struct err *err)
+{
+    struct detail detail;
+    struct settling settled = {.command = command, .detail = &detail, .effect = effect};
+    calls->count = 0;
+    if (commands->vault == NULL || !waits_for(command, calls->arena, &detail, &settled.list)) {
+        return OK;
+    }
+    while (settled.at < settled.list->count &&
+           !names(&settled.list->items[settled.at], &effect->key)) {
+        settled.at++;
+    }
+    if (settled.at == settled.list->count) {
+        return OK; /* it does not wait for this one */
+    }
+    enum status status = has_failed ? compose_failure(commands, &settled, calls, err)
+                                    : compose_acknowledged(commands, &settled, calls, err);
+    calls->count = status == OK ? calls->count : 0;
+    return status;
 }
 
 void commands_effect_settled(struct commands *commands, const struct record *effect)

@@ -14,9 +14,12 @@
  * Crash:     before the commit: the handler ran and the outcome is unknown (blocked). After it: the
  *            command waits, and is checked whenever it is due until its effects are settled. A
  *            blocked one is checked when a person asks for a retry.
- * Does not:  end the command in the commit of an effect that failed or was given up: the end
- *            follows at once, by a wake that names the version that was read; after a crash in
- *            between, or beyond COMMAND_LOOKS_OPEN_MAX, within seconds.
+ * Failure:   what a required effect that fails or is given up means for its command (fail, block,
+ *            compensate) is in the same commit. One case is not: on_effect_failure: compensate,
+ *            when no required effect was acknowledged before and there are others. Whether
+ *            something happened is in their records, which have to be read; its beginning
+ *            follows at once, by a wake that names the version that was read. After a crash in
+ *            between, or beyond COMMAND_LOOKS_OPEN_MAX, it follows within seconds.
  */
 #ifndef ONCE_COMMAND_EFFECTS_H
 #define ONCE_COMMAND_EFFECTS_H

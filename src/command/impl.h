@@ -59,6 +59,10 @@ struct registry *registry_take(struct commands *commands);
 void registry_drop(struct registry *registry);
 const struct config_command *registry_find(const struct registry *registry, struct slice name);
 
+/* Reject a command whose confirmation is over, unless it was confirmed meanwhile. False: not
+ * possible now. Any thread. */
+bool command_expire(struct commands *commands, const struct op_id *id);
+
 /* execute.c */
 extern const struct dispatch_kind command_kind;
 

@@ -8,7 +8,7 @@ static enum recovery_answer retry_allowed(const struct record *command)
     case RECORD_PENDING:
     case RECORD_DEAD: return RECOVERY_DO;
     case RECORD_UNKNOWN: return RECOVERY_UNKNOWN;
-    case RECORD_WAITING: return command->fence > 0 ? RECOVERY_EFFECTS : RECOVERY_WRONG_STATUS;
+    case RECORD_WAITING: return command->attempt > 0 ? RECOVERY_EFFECTS : RECOVERY_WRONG_STATUS;
     case RECORD_IN_PROGRESS:
     case RECORD_RELEASED:
     case RECORD_EXECUTED:
@@ -25,7 +25,7 @@ static enum recovery_answer cancel_allowed(const struct record *command)
     switch (command->status) {
     case RECORD_PENDING:
     case RECORD_DEAD: return RECOVERY_DO;
-    case RECORD_WAITING: return command->fence > 0 ? RECOVERY_WRONG_STATUS : RECOVERY_DO;
+    case RECORD_WAITING: return command->attempt > 0 ? RECOVERY_WRONG_STATUS : RECOVERY_DO;
     case RECORD_REJECTED: return RECOVERY_AGAIN;
     case RECORD_UNKNOWN: return RECOVERY_UNKNOWN;
     case RECORD_IN_PROGRESS:
@@ -43,7 +43,7 @@ static enum recovery_answer compensate_allowed(const struct record *command)
     switch (command->status) {
     case RECORD_EXECUTED:
     case RECORD_FAILED: return RECOVERY_DO;
-    case RECORD_WAITING: return command->fence > 0 ? RECOVERY_EFFECTS : RECOVERY_WRONG_STATUS;
+    case RECORD_WAITING: return command->attempt > 0 ? RECOVERY_EFFECTS : RECOVERY_WRONG_STATUS;
     case RECORD_UNKNOWN: return record_sealed(command) ? RECOVERY_EFFECTS : RECOVERY_UNKNOWN;
     case RECORD_COMPENSATING:
     case RECORD_COMPENSATED: return RECOVERY_AGAIN;

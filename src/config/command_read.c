@@ -1,5 +1,6 @@
 /* Reads the section `commands`: the registry, and its rules (IDS-2, IDS-7, IDS-13). */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
@@ -36,6 +37,11 @@ static void check_arg(
         reader_fault(reader, yaml_place_of(map, arg->min != NULL ? "min" : "max"),
             "type: integer, number or string",
             "argument '%s': min and max are for numbers and strings", arg->name);
+    }
+    if (arg->min != NULL && arg->max != NULL && strtod(arg->min, NULL) > strtod(arg->max, NULL)) {
+        reader_fault(reader, yaml_place_of(map, "min"), "at most max",
+            "argument '%s': min %s is above max %s, which no value is", arg->name, arg->min,
+            arg->max);
     }
     if (arg->value_count > 0 && !is_text_type(arg)) {
         reader_fault(reader, yaml_place_of(map, "enum"), "type: string",

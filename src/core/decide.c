@@ -376,6 +376,9 @@ static void enqueue_again(struct decision *decision, const struct record *found,
     ask(next, request);
     /* R10: the request body was erased when the record was settled. */
     next->request = request->request;
+    if (next->kind == RECORD_COMMAND) {
+        next->attempt = 0; /* R1: that it waits for a confirmation again shows by this */
+    }
     queue(decision, "E6", request, moment);
 }
 
@@ -749,7 +752,7 @@ static void wake(struct decision *decision, const struct record *found,
         leave(decision, DECISION_WRONG_STATUS, "W4", found);
     } else if (request->version != 0 && request->version != found->version) {
         leave(decision, DECISION_WRONG_STATUS, "W6", found);
-    } else if (ran && found->fence == 0) {
+    } else if (ran && found->attempt == 0) {
         leave(decision, DECISION_WRONG_STATUS, "W5", found); /* P6 */
     } else if (starts && found->due_ms != 0 && moment.now_ms >= found->due_ms) {
         leave(decision, DECISION_TOO_LATE, "W3", found);
@@ -772,7 +775,7 @@ static void cancel(struct decision *decision, const struct record *found,
     const struct request *request, struct decide_moment moment)
 {
     bool has_effects =
-        found->kind == RECORD_COMMAND && found->status == RECORD_WAITING && found->fence != 0;
+        found->kind == RECORD_COMMAND && found->status == RECORD_WAITING && found->attempt != 0;
     bool has_changed = request->version != 0 && request->version != found->version;
     switch (found->status) {
     case RECORD_PENDING:

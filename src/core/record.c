@@ -299,10 +299,11 @@ static bool before_grant(enum record_status status)
 static const char *life_fault(const struct record *record)
 {
     enum record_status status = record->status;
-    if ((record->fence == 0) != (record->attempt == 0)) {
+    bool starts_over = record->kind == RECORD_COMMAND && record->attempt == 0;
+    if ((record->fence == 0) != (record->attempt == 0) && !starts_over) {
         return "a fence and an attempt come together"; /* R1 */
     }
-    if (record->fence == 0 && !before_grant(status)) {
+    if (record->attempt == 0 && !before_grant(status)) {
         return "the fence or attempt is missing"; /* R1 */
     }
     if ((record->lease_expires_ms != 0) != (status == RECORD_IN_PROGRESS)) {

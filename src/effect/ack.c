@@ -109,7 +109,7 @@ static void resume(void *context, struct http_exchange *exchange)
     }
     enum decision_kind kind = first->decision.kind;
     if (kind == DECISION_SEALED || kind == DECISION_DONE || kind == DECISION_UNKNOWN) {
-        if (call->calls[call->call_count - 1]->decision.next.kind != RECORD_COMMAND) {
+        if (!effect_has_moved_command(&call->calls[call->call_count - 1]->decision.next)) {
             effects_settled(effects, &first->decision.next);
         }
         if (first->decision.next.status == RECORD_PENDING) {

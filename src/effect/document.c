@@ -119,6 +119,10 @@ static enum status put_payload(struct jsonw *json, struct effects *effects, stru
         return OK;
     }
     status = status == OK ? json_read(buf_view(&plain), arena, &payload, err) : status;
+    if (status == E_INVALID || status == E_CORRUPT) { /* the rest of the effect can be read */
+        jsonw_str(json, "payload_unreadable", err->text);
+        return OK;
+    }
     if (status != OK) {
         return status;
     }

@@ -19,6 +19,8 @@
 #include "config/config.h"
 #include "door/door.h"
 
+struct effect_command_calls; /* envelope.h */
+
 struct acknowledgement;
 struct dispatch_call;
 struct effects;
@@ -29,7 +31,7 @@ struct effects_settler {
         const struct acknowledgement *ack, struct dispatch_call *call, struct err *err);
     /* As outbox_effect_ends: for an effect that an operator settles. */
     enum status (*ends)(void *context, const struct record *command, const struct record *effect,
-        bool has_failed, struct engine_call *call, bool *ret_joins, struct err *err);
+        bool has_failed, struct effect_command_calls *calls, struct err *err);
     /* The effect was settled that way or by hand, durably. Any thread. */
     void (*settled)(void *context, const struct record *effect);
     void *context;

@@ -58,6 +58,11 @@ bool next_may_resend(const struct next_facts *facts)
            !next_is_used_up(facts);
 }
 
+bool next_may_have_happened(const struct next_facts *facts, bool is_readable)
+{
+    return is_readable ? facts->is_uncertain : facts->attempt > 1;
+}
+
 static enum next_step uncertain(const struct next_facts *facts)
 {
     return next_may_resend(facts) ? NEXT_RESEND : NEXT_UNKNOWN; /* N1, N2, N6 */

@@ -26,6 +26,10 @@
  *   N8  it may have waited since the attempt before it: if N1 does not allow it now, it is unknown
  *       and nothing is sent
  *
+ *   when it cannot be sent as it is, and a person must look at it
+ *   N10 uncertain, or its detail cannot be read and this is not its first attempt: unknown, because
+ *       an earlier attempt may have happened. Otherwise nothing was sent: a dead letter
+ *
  *   when the provider is asked
  *   N7  executed: acknowledged. Not executed, and the attempt is `quiet` ms past: it did not
  *       happen, and is pending again, or a dead letter if nothing is left. Otherwise the provider
@@ -70,6 +74,8 @@ enum next_step next_after_attempt(
     const struct next_facts *facts, enum outcall_verdict verdict, unsigned status);
 /* Whether an effect that is unknown, by a crash or by N2, may be sent again now (N1). */
 bool next_may_resend(const struct next_facts *facts);
+/* N10: whether it may have happened. facts->attempt counts the one that cannot be sent. */
+bool next_may_have_happened(const struct next_facts *facts, bool is_readable);
 /* Whether no attempt is left. */
 bool next_is_used_up(const struct next_facts *facts);
 

@@ -16,7 +16,7 @@
 #include "effect/impl.h"
 #include "engine/request_builder.h"
 
-enum { CALLS_MAX = 3, DETAIL_ROOM = 4 * LIMIT_DETAIL_BYTES_MAX };
+enum { CALLS_MAX = 2 + EFFECT_COMMAND_CALLS_MAX, DETAIL_ROOM = 4 * LIMIT_DETAIL_BYTES_MAX };
 
 struct effect_action;
 
@@ -108,9 +108,12 @@ static void compose(struct api_query *query);
 /* A different effect of its command was acknowledged meanwhile. True: it is composed again. */
 static bool settle_again(struct effect_action *self)
 {
-    const struct engine_call *last = &self->calls[self->count - 1];
-    if (self->count < 2 || self->command.query.record == NULL || !last->refused ||
-        last->request.kind != REQUEST_WAKE || self->races++ >= EFFECT_RACES_MAX) {
+    bool is_raced = false;
+    for (size_t i = 1; i < self->count; i++) {
+        const struct engine_call *call = &self->calls[i];
+        is_raced = is_raced || (call->refused && call->request.kind == REQUEST_WAKE);
+    }
+    if (!is_raced || self->command.query.record == NULL || self->races++ >= EFFECT_RACES_MAX) {
         return false;
     }
     effects_read_command(
@@ -136,7 +139,7 @@ static void answer(struct effect_action *self)
         failed = call->err.status != OK || (is_refused && !is_good) ? call : NULL;
     }
     if (failed == NULL) {
-        if (self->calls[self->count - 1].decision.next.kind != RECORD_COMMAND) {
+        if (!effect_has_moved_command(&self->calls[self->count - 1].decision.next)) {
             effects_settled(request->state, &first->decision.next);
         }
         if (self->offers) {
@@ -239,19 +242,18 @@ static void settle_original(struct effect_action *self)
 static enum status settle_command(struct effect_action *self, bool has_failed, struct err *err)
 {
     struct effects *effects = self->query.request->state;
-    struct engine_call made = {.arena = self->query.request->exchange->arena};
-    bool joins = false;
+    struct effect_command_calls made = {.arena = self->query.request->exchange->arena};
     if (effects->settler.ends == NULL || self->command.query.record == NULL ||
         self->races > EFFECT_RACES_MAX) {
         return OK;
     }
-    enum status status = effects->settler.ends(effects->settler.context, self->command.query.record,
-        self->record, has_failed, &made, &joins, err);
-    if (status == OK && joins) {
+    enum status status = effects->settler.ends(
+        effects->settler.context, self->command.query.record, self->record, has_failed, &made, err);
+    for (size_t i = 0; status == OK && i < made.count; i++) {
         struct engine_call *call = call_new(self);
-        made.request.actor = call->request.actor;
-        call->request = made.request;
-        call->outcome_body = made.outcome_body;
+        made.calls[i].request.actor = call->request.actor;
+        call->request = made.calls[i].request;
+        call->outcome_body = made.calls[i].outcome_body;
     }
     return status == E_NOMEM ? E_NOMEM : OK; /* the command is checked again when it is due */
 }

@@ -17,6 +17,7 @@
 #include "effect/credential.h"
 #include "effect/next.h"
 #include "effect/publisher.h"
+#include "envelope/envelope.h"
 
 enum {
     IDLE_MS = UPSTREAM_IDLE_MS_USUAL,
@@ -186,6 +187,7 @@ static struct slice lane_of(
 struct outbox_call {
     const struct config_effect *type;
     struct effect_detail detail;
+    bool is_readable; /* the record's detail; else detail is empty */
     struct next_lookup_statuses statuses;
     char token[ACK_TOKEN_TEXT_BYTES + 1];
     char ack_url[sizeof "/v1/effects//ack" + KIND_ID_TEXT_BYTES];
@@ -303,7 +305,10 @@ static enum status begin_call(struct dispatch_call *call, struct err *err)
     call->own = sending;
     sending->type = type_of(call->plan, call->record);
     sending->sent_nanos = clock_nanos();
-    return effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
+    enum status status =
+        effect_detail_decode(call->record->detail, call->arena, &sending->detail, err);
+    sending->is_readable = status == OK;
+    return status;
 }
 
 /* N8: it may have waited for its turn, for a breaker or for a process since that was decided. */
@@ -422,13 +427,15 @@ static void put_retry(struct request *request, const struct outbox_call *sending
 }
 
 /* It cannot be sent as it is. Its attempt is used up, and a person must look at it: it is a dead
- * letter, or unknown if an earlier attempt may have happened (N6, N8). */
+ * letter, or unknown if an earlier attempt may have happened (N6, N8, N10). */
 static void put_impossible(
     const struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
     size_t len = strnlen(call->fault.text, LIMIT_REASON_BYTES_MAX);
-    request->kind = sending->detail.is_uncertain ? REQUEST_UNKNOWN : REQUEST_GIVE_UP;
-    request->policy.attempts_max = sending->detail.is_uncertain ? 0 : call->record->attempt;
+    struct next_facts facts = facts_of(call, sending);
+    bool is_unknown = next_may_have_happened(&facts, sending->is_readable);
+    request->kind = is_unknown ? REQUEST_UNKNOWN : REQUEST_GIVE_UP;
+    request->policy.attempts_max = is_unknown ? 0 : call->record->attempt;
     request->reason = slice_of(call->fault.text, len);
 }
 
@@ -655,25 +662,26 @@ static void put_answer(
 static enum status put_command(struct dispatch_call *call, enum record_status becomes)
 {
     struct effect_outbox *outbox = plan_of(call->plan)->outbox;
-    struct engine_call made = {.arena = call->arena};
-    bool joins = false;
+    struct effect_command_calls made = {.arena = call->arena};
     struct err err = {.status = OK};
     bool has_ended = becomes == RECORD_EXECUTED || is_failure(becomes);
     if (!has_ended || call->other == NULL || call->is_alone) {
         return OK;
     }
-    enum status status = outbox_effect_ends(
-        outbox, call->other, call->record, is_failure(becomes), &made, &joins, &err);
-    if (status == E_NOMEM || !joins) {
+    enum status status =
+        outbox_effect_ends(outbox, call->other, call->record, is_failure(becomes), &made, &err);
+    if (status != OK) {
         return status == E_NOMEM ? E_NOMEM : OK; /* the command is checked again when it is due */
     }
-    struct engine_call *command = dispatch_settle_new(call);
-    if (command == NULL) {
-        return E_NOMEM;
+    for (size_t i = 0; i < made.count; i++) {
+        struct engine_call *command = dispatch_settle_new(call);
+        if (command == NULL) {
+            return E_NOMEM;
+        }
+        made.calls[i].request.actor = command->request.actor;
+        command->request = made.calls[i].request;
+        command->outcome_body = made.calls[i].outcome_body;
     }
-    made.request.actor = command->request.actor;
-    command->request = made.request;
-    command->outcome_body = made.outcome_body;
     return OK;
 }
 
@@ -728,7 +736,7 @@ static void settled(struct dispatch_call *call)
 {
     const struct engine_call *first = call->calls[0];
     const struct engine_call *last = call->calls[call->call_count > 0 ? call->call_count - 1 : 0];
-    bool has_joined = call->call_count > 1 && last->decision.next.kind == RECORD_COMMAND;
+    bool has_joined = call->call_count > 1 && effect_has_moved_command(&last->decision.next);
     if (call->call_count > 0 && first->err.status == OK && !has_joined) {
         outbox_settled(plan_of(call->plan)->outbox, &first->decision.next);
     }
@@ -781,15 +789,15 @@ enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config
 }
 
 enum status outbox_effect_ends(struct effect_outbox *outbox, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err)
 {
     const struct outbox_parent *parent = &outbox->parent;
-    *ret_joins = false;
+    calls->count = 0;
     return parent->ends == NULL || command == NULL || command->kind != RECORD_COMMAND ||
                    !slice_equal(command->key.tenant, effect->key.tenant) /* P9 */
                ? OK
-               : parent->ends(parent->context, command, effect, has_failed, call, ret_joins, err);
+               : parent->ends(parent->context, command, effect, has_failed, calls, err);
 }
 
 void outbox_settled(struct effect_outbox *outbox, const struct record *effect)

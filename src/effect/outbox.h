@@ -15,16 +15,18 @@
 #include "dispatch/dispatch.h"
 #include "effect/acknowledgement.h"
 
+struct effect_command_calls; /* envelope.h */
+
 struct effect_outbox;
 
 /* The commands, which wait for their required effects. Called on any of the server's loops: an
  * acknowledgement may come later, through the API, and an operator may settle an effect. */
 struct outbox_parent {
-    /* An effect is about to be acknowledged, or to fail or be given up: set the request and the
-     * outcome of the call that its command needs in the same commit. The command is as it was just
-     * read; call->arena is set. *ret_joins false: it needs none. E_NOMEM, and as vault_open. */
+    /* An effect is about to be acknowledged, or to fail or be given up: set the requests and the
+     * outcomes of the calls that its command needs in the same commit. The command is as it was
+     * just read. E_NOMEM, and as vault_open. */
     enum status (*ends)(void *context, const struct record *command, const struct record *effect,
-        bool has_failed, struct engine_call *call, bool *ret_joins, struct err *err);
+        bool has_failed, struct effect_command_calls *calls, struct err *err);
     /* Called once an effect with a parent is durably settled or given up, unless its command was
      * in the same commit. */
     void (*settled)(void *context, const struct record *effect);
@@ -54,7 +56,7 @@ enum status outbox_acknowledge(struct effect_outbox *outbox, const struct config
     const struct acknowledgement *ack, struct dispatch_call *call, struct err *err) MUST_CHECK;
 /* As struct outbox_parent's ends, for an effect that an operator settles. Any thread. */
 enum status outbox_effect_ends(struct effect_outbox *outbox, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err) MUST_CHECK;
 /* An effect's result is durable: notify its parent. Any thread. */
 void outbox_settled(struct effect_outbox *outbox, const struct record *effect);

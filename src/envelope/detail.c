@@ -289,6 +289,11 @@ enum status effect_detail_decode(
 
 /* ---- names ------------------------------------------------------------------------------ */
 
+bool effect_has_moved_command(const struct record *last)
+{
+    return last->kind == RECORD_COMMAND && last->status != RECORD_COMPENSATING;
+}
+
 bool effect_has_command(const struct record *record, const struct effect_detail *detail)
 {
     enum record_kind kind = RECORD_OPERATION;

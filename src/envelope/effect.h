@@ -88,6 +88,10 @@ struct slice effect_name(const struct record *record, const struct effect_detail
 /* Whether its parent is a command of ours, which may wait for it. */
 bool effect_has_command(const struct record *record, const struct effect_detail *detail);
 
+/* Whether the last record of the commit that settled an effect is a command that nobody has to move
+ * on now: one that is being compensated has to be. */
+bool effect_has_moved_command(const struct record *last);
+
 /* The key of the effect that compensates this one. Each effect has one such key, so that it is
  * undone once. The key is sealed; its texts are in the arena. E_NOMEM. */
 enum status effect_undo_key(const struct record *record, struct slice effect_type,

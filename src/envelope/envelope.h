@@ -66,4 +66,13 @@ enum status effect_undo_calls(const struct effect_sender *sender, const struct r
 enum status effect_redact(const struct config_effect *type, const struct json_value *payload,
     struct arena *arena, struct buf *out, struct err *err) MUST_CHECK;
 
+/* What the command of an effect needs in the commit that settles the effect: its end, one effect
+ * less to wait for, or its failure and the beginning of its compensation. */
+enum { EFFECT_COMMAND_CALLS_MAX = 2 };
+struct effect_command_calls {
+    struct arena *arena;
+    struct engine_call calls[EFFECT_COMMAND_CALLS_MAX]; /* requests and outcomes */
+    size_t count;                                       /* 0: it needs none */
+};
+
 #endif

@@ -197,5 +197,10 @@ enum status inbox_sign(struct slice preset, struct slice secret, struct slice id
     if (status == OK && of->id_field.len > 0 && of->signature.scheme == SIGNATURE_BODY) {
         buf_printf(out, "%.*s: %.*s\r\n", SLICE_ARGS(of->id_field), SLICE_ARGS(id));
     }
+    if (status == OK && kind == PRESET_CLOUDEVENTS) { /* its type says what it is */
+        bool is_batch = body.len > 0 && body.data[0] == '[';
+        buf_printf(
+            out, "Content-Type: application/cloudevents%s+json\r\n", is_batch ? "-batch" : "");
+    }
     return status;
 }

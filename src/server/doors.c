@@ -310,10 +310,10 @@ static enum status acknowledge(void *context, const struct config *config,
 }
 
 static enum status effect_ends(void *context, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err)
 {
-    return outbox_effect_ends(context, command, effect, has_failed, call, ret_joins, err);
+    return outbox_effect_ends(context, command, effect, has_failed, calls, err);
 }
 
 static void effect_settled(void *context, const struct record *effect)
@@ -352,10 +352,10 @@ DOOR_DO(close_effects, effects_free);
 /* ---- commands ------------------------------------------------------------------------------ */
 
 static enum status command_effect_ends(void *context, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err)
 {
-    return commands_effect_ends(context, command, effect, has_failed, call, ret_joins, err);
+    return commands_effect_ends(context, command, effect, has_failed, calls, err);
 }
 
 static void command_effect_settled(void *context, const struct record *effect)

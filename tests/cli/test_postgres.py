@@ -63,10 +63,10 @@ def run(place, key, *words, user="app", options=()):
 def test_a_schema_is_made_once_however_often_it_is_asked_for(place):
     first, again = place.migrate(), place.migrate("--json")
     assert (first.code, again.code) == (0, 0)
-    assert "version 4 now" in first.text
-    assert json.loads(again.text) == {"version_before": 4, "version": 4}
+    assert "version 5 now" in first.text
+    assert json.loads(again.text) == {"version_before": 5, "version": 5}
     assert place.sql("SELECT version, applied_by FROM migrations") == \
-        "1|owner\n2|owner\n3|owner\n4|owner"
+        "1|owner\n2|owner\n3|owner\n4|owner\n5|owner"
 
 
 def test_two_that_migrate_at_once_make_it_once(place):
@@ -91,6 +91,44 @@ def test_the_printed_script_makes_the_same_schema(place, postgres):
         capture_output=True)
     assert run(place, "a").code == 0
     assert "already" in place.migrate().text
+
+
+ROW = """INSERT INTO records (key_hash, tenant_id, scope, principal, key, kind, status, version,
+    operation_id, fence, attempt, duplicates, fingerprint, fingerprint_version, created_at,
+    updated_at, window_ms, outcome_code, outcome_bytes, outcome_retained, request_bytes,
+    request_retained, door, reconciles) VALUES (key_hash('operation', 'default', 's', '', 'older'),
+    'default', 's', '', 'older', 'operation', 'released', 1, gen_random_uuid(), 1, 1, 0,
+    sha256('x'), 1, now(), now(), 1, 0, 0, false, 0, false, 'fences', false)"""
+SCHEMA = """SELECT relname, attname, format_type(atttypid, atttypmod), attnotnull FROM pg_class c
+    JOIN pg_attribute ON attrelid = c.oid AND attnum > 0 WHERE relnamespace = '{0}'::regnamespace
+    UNION ALL SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid), true
+    FROM pg_constraint WHERE connamespace = '{0}'::regnamespace
+    UNION ALL SELECT proname, md5(prosrc), proconfig::text, prosecdef FROM pg_proc
+    WHERE pronamespace = '{0}'::regnamespace
+    UNION ALL SELECT tablename, indexname, indexdef, true FROM pg_indexes WHERE schemaname = '{0}'
+    ORDER BY 1, 2, 3"""
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_an_older_schema_becomes_what_a_new_one_is(place, postgres, version):
+    """With what is in it. The older one is the printed script up to its version."""
+    new = place.migrate("--print").text
+    end = f"\nINSERT INTO migrations (version, once_version) VALUES ({version}, "
+    script = place.once.directory / "older.sql"
+    script.write_text(new[:new.index("\n", new.index(end) + 1)] + "\nCOMMIT;\n")
+    subprocess.run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p",
+        str(postgres.port), "-U", "owner", "-f", str(script), postgres.DATABASE], check=True,
+        capture_output=True)
+    refused = run(place, "a", user="owner", options=("--wait", "0s"))
+    assert refused.code == 125 and f"has version {version}" in refused.message, refused
+    place.sql(ROW)
+    assert "version 5 now" in place.migrate().text
+    assert place.sql("SELECT key FROM records") == "older"
+    older = place.sql(SCHEMA.format(place.schema))
+    place.sql(f"DROP SCHEMA {place.schema} CASCADE")
+    assert place.migrate().code == 0
+    assert place.sql(SCHEMA.format(place.schema)) == older
+    assert run(place, "a").code == 0
 
 
 def test_a_newer_schema_is_refused_by_name(store):

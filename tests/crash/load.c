@@ -60,7 +60,7 @@ static void tell_wrong(
 {
     struct event event = *about;
     event.kind = EVENT_WRONG;
-    (void)snprintf(event.text, sizeof event.text, "%s: %s", what, text);
+    (void)snprintf(event.text, sizeof event.text, "%.40s: %.110s", what, text);
     tell(load, &event);
 }
 

@@ -27,7 +27,7 @@ enum {
     KEYS = 36,
     KEYS_FIRST = 24, /* used before the store is closed and opened again */
     BODY_BYTES = 24 << 10,
-    CASES_SHORT = 700, /* about half a minute */
+    CASES_SHORT = 450, /* about twenty seconds */
     LIES = 40,         /* cases of the negative control */
     STEP_MS = 10,      /* between two calls: the janitor looks at the journal each time */
     WINDOW_MS = 1000,  /* of a key that expires before the store is opened again */

@@ -21,10 +21,11 @@
 #include "base/clock.h"
 #include "evidence/verify.h"
 #include "ledger.h"
+#include "sanitized.h"
 #include "store/kit.h"
 
 enum {
-    KILLS = 200,
+    KILLS = IS_SANITIZED ? 80 : 200,
     KILLS_LONG = 5000,
     KILLS_ON_ONE = 40,   /* on one directory, before the next one is begun */
     CREATION_KILLS = 25, /* of a process that makes a directory */

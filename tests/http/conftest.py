@@ -3,9 +3,11 @@
 import pytest
 
 from once_gateway import Gateway
-from once_server import LIGHT, STDERR_SHOWN, Server
+from once_server import LIGHT, STDERR_SHOWN, Server  # also finds what is shared in tests/
+from inbox_help import SECRET, Handler
 from origin import Origin
 from provider import Provider
+from shop import Shop
 
 
 def made(request, make_one):
@@ -43,6 +45,30 @@ def make_provider():
     yield make
     for provider in made:
         provider.end()
+
+
+@pytest.fixture
+def shop():
+    """The shop that executes commands."""
+    one = Shop()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def handler():
+    """The handler that deliveries of the inbox go to."""
+    one = Handler()
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """The file with the secret of the inbox's sources."""
+    path = tmp_path / "secret"
+    path.write_text(SECRET + "\n")
+    return path
 
 
 @pytest.fixture

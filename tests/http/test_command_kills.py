@@ -4,12 +4,10 @@ answer. The handler counts its calls: what may not be repeated is called once at
 answered stays so."""
 import dataclasses
 
-import pytest
-
 import stores
 from killed_at import KilledAt
 from once_server import LIGHT, Broken, until
-from shop import Shop, envelope, refund
+from shop import envelope, refund
 from test_commands import confirm, submit
 
 GONE_S = 120  # a process of a shared store is gone after 30 s; the rest is a loaded machine
@@ -76,13 +74,6 @@ COMMANDS = {
     "resolved": lambda order: envelope("cancel", order_id=order, args={"do": "broken"}),
     "taken over": lambda order: envelope("pack", order_id=order),
 }
-
-
-@pytest.fixture
-def shop():
-    one = Shop()
-    yield one
-    one.close()
 
 
 def live(server, step, order):

@@ -6,18 +6,11 @@ import pytest
 
 import stores
 from once_server import Broken, until
-from shop import Shop, envelope, refund
+from shop import envelope, refund
 from test_commands import ask_and_forget, confirm, get, start_slowly, statuses_of, submit
 
 pytestmark = pytest.mark.skipif(not stores.SHARED, reason="a journal has one process")
 GONE_S = 120  # a process of a shared store is gone after 30 s; the rest is a loaded machine
-
-
-@pytest.fixture
-def shop():
-    one = Shop()
-    yield one
-    one.close()
 
 
 @pytest.fixture

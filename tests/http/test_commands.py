@@ -9,15 +9,8 @@ import pytest
 import stores
 
 from once_server import LIGHT, until
-from shop import Shop, envelope, refund
+from shop import envelope, refund
 from test_openapi import check
-
-
-@pytest.fixture
-def shop():
-    one = Shop()
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -9,14 +9,7 @@ import pytest
 import servers
 import stores
 from once_server import BINARY, until
-from shop import Shop, envelope, refund
-
-
-@pytest.fixture
-def shop():
-    one = Shop()
-    yield one
-    one.close()
+from shop import envelope, refund
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import servers
-from effects_help import ACKNOWLEDGED, DEAD, FAILED, Effects, config_of
+from effects_help import ACKNOWLEDGED, DEAD, FAILED, KEYED, Effects, config_of, key_file
 from once_server import BINARY, until
 
 TYPE = """  {name}:
@@ -306,3 +306,57 @@ def test_an_attempt_that_nobody_looked_at_is_not_settled(make_server, make_provi
         way.end()
     assert posts[0]["attempt"] == 1 and done.returncode == 65, done
     assert effects.show(one)["uncertain"] and "0 of 1 effects were settled" in done.stderr
+
+
+# ---- One -----------------------------------------------------------------------------------------
+
+
+def test_show_tells_the_whole_story_on_one_screen(make_server, make_provider):
+    """From the trace of the envelope to the provider's reference, attempt by attempt."""
+    provider = make_provider()
+    server = make_server(config=config_of(provider, KEYED, PATIENT, effect=UNDONE,
+        more=TYPE.format(name="payment.refund")))
+    effects = Effects(server)
+    provider.script("k", "503", "500")
+    one = effects.put("k", command_id="order-1", trace={"correlation_id": "corr-1"})
+    effects.settled(one, ACKNOWLEDGED)
+    assert server.request("POST", f"/v1/effects/{one}/compensate", {"reason": "returned"})[0] == 202
+    undo = effects.settled(one, "compensated")["compensation"]["effect_id"]
+    shown = server.cli("show", one, *server.reached).stdout
+    above, story = shown.split("\n\n", 1)
+    members = dict(line.split(None, 1) for line in above.splitlines())
+    assert list(members)[0] == "effect_id" and members["effect_id"] == one
+    assert members["trace.correlation_id"] == "corr-1" and members["command_id"] == "order-1"
+    assert members["acknowledgement.provider_ref"] == "ch_k" and members["attempt"] == "3"
+    assert members["compensation.effect_id"] == undo and members["status"] == "compensated"
+    own, undone = story.split(f"\n\nundone by {undo}\n")
+    types = [line.split()[1] for line in own.splitlines()]
+    assert types == ["effect.created", *["effect.dispatched", "effect.retried"] * 2,
+        "effect.dispatched", "effect.acknowledged", "compensation.started", "effect.compensated"]
+    for text in ("effect.retried  attempt 1  by dispatch  request ", ": the upstream answered 503",
+            "attempt 2", "effect.acknowledged  attempt 3  provider_ref ch_k  by dispatch",
+            ": returned"):
+        assert text in own, own
+    assert "effect.acknowledged  attempt 1" in undone
+
+
+def test_a_payload_that_cannot_be_read_hides_nothing_else(make_server, make_provider, tmp_path):
+    """The key of its body is no longer among secrets.key_file."""
+    provider = make_provider()
+    server = make_server(config=config_of(provider, PATIENT))
+    effects = Effects(server)
+    one = effects.put("k", not_before=FUTURE)
+    assert effects.show(one)["payload"] == {"amount": 5}
+    other = tmp_path / "other.key"
+    other.write_text("ff" * 32)
+    other.chmod(0o600)
+    server.stop()
+    path = server.directory / "once.yaml"
+    path.write_text(path.read_text().replace(str(key_file()), str(other)))
+    server.start()
+    shown = effects.show(one)
+    assert "payload" not in shown and shown["status"] == "pending"
+    assert shown["payload_unreadable"] == "a kept body was sealed with a key that is not given"
+    assert "payload_unreadable" in server.cli("show", one, *server.reached).stdout
+    status, _, cancelled = server.request("POST", f"/v1/effects/{one}/cancel", {"reason": "x"})
+    assert status == 200 and cancelled["status"] == FAILED

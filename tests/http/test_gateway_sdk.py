@@ -49,11 +49,11 @@ def charger():
 class Load:
     """sdk_load, under way."""
 
-    def __init__(self, gateway, operations, tmp_path):
+    def __init__(self, gateway, operations, tmp_path, program=(PROGRAM,)):
         env = {name: value for name, value in os.environ.items()
             if not name.lower().endswith("_proxy")}
         self.operations, self.answers = operations, tmp_path / "answers"
-        self.process = subprocess.Popen([PROGRAM, f"http://127.0.0.1:{gateway.port}/charges/new",
+        self.process = subprocess.Popen([*program, f"http://127.0.0.1:{gateway.port}/charges/new",
             str(operations), str(THREADS), "load", str(DEADLINE_MS), str(self.answers)], env=env,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import stores
-from inbox_help import Handler, SECRET, body_of, signed, source_yaml
+from inbox_help import SECRET, body_of, signed, source_yaml
 from once_server import LIGHT, LONG, until
 from test_openapi import check
 
@@ -17,18 +17,8 @@ QUICK = "retry: {attempts: 4, backoff: 20ms, backoff_max: 50ms}\n"
 
 
 @pytest.fixture
-def handler():
-    made = Handler()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def inbox(make_server, handler, tmp_path):
+def inbox(make_server, handler, secret):
     """A server with sources: inbox(name=preset) or inbox(name=(preset, more YAML))."""
-    secret = tmp_path / "secret"
-    secret.write_text(SECRET + "\n")
-
     def make(extra="", **sources):
         text = "inbox:\n  sources:\n"
         for name, what in sources.items():
@@ -515,6 +505,32 @@ def test_a_source_is_tried_out_without_a_server(inbox, handler, tmp_path):
     assert deliveries(server) == [] and handler.count() == 0
     fields = dict(line.split(": ", 1) for line in made.stdout.splitlines())
     assert server.request("POST", "/in/s", body.read_bytes(), fields)[0] == 200
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_what_is_signed_for_a_trial_is_accepted(inbox, handler, tmp_path, preset):
+    """As somebody does it who tries out a source: sign, test, send."""
+    server = inbox(s=preset)
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    (tmp_path / "body").write_bytes(body_of(preset))
+    made = server.cli("inbox", "sign", preset, "--secret-file", tmp_path / "secret", "--body",
+        f"@{tmp_path / 'body'}")
+    assert made.returncode == 0, made
+    (tmp_path / "headers").write_text(made.stdout)
+    done = server.cli("inbox", "test", "s", "--config", server.directory / "once.yaml", "--json",
+        "--body", f"@{tmp_path / 'body'}", "--header", f"@{tmp_path / 'headers'}")
+    said = json.loads(done.stdout)
+    assert done.returncode == 0 and said["accepted"] and len(said["events"]) == 1, done
+    assert said["secret_file"] == str(tmp_path / "secret") and said["preset"] == preset
+    fields = dict(line.split(": ", 1) for line in made.stdout.splitlines())
+    assert server.request("POST", "/in/s", body_of(preset), fields)[0] == 200
+    one = settled(server)[0]
+    assert one["key"] == said["events"][0]["key"]
+    if preset == "cloudevents":
+        assert fields["Content-Type"] == "application/cloudevents+json"
+        batch = server.cli("inbox", "sign", preset, "--secret-file", tmp_path / "secret", "--body",
+            "[" + body_of(preset).decode() + "]")
+        assert "Content-Type: application/cloudevents-batch+json\n" in batch.stdout
 
 
 def test_every_answer_is_as_the_document_says(inbox, handler):

@@ -12,7 +12,6 @@ import stores
 from inbox_help import SECRET, hexmac, signed
 from killed_at import KilledAt
 from once_server import BINARY, LIGHT, ROOT, Broken, until
-from shop import Shop
 from streams import Stream, event
 from test_inbox import deliveries, settled
 
@@ -24,20 +23,6 @@ CANCEL = f"""      command: order.cancel
         args: {{do: "{{{MESSAGE}.do}}", message: "{{event_id}}"}}
 """
 QUICK = "      retry: {attempts: 3, backoff: 10ms, backoff_max: 20ms}\n"
-
-
-@pytest.fixture
-def shop():
-    one = Shop()
-    yield one
-    one.close()
-
-
-@pytest.fixture
-def secret(tmp_path):
-    path = tmp_path / "secret"
-    path.write_text(SECRET + "\n")
-    return path
 
 
 @pytest.fixture

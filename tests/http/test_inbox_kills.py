@@ -15,7 +15,7 @@ import pytest
 
 import servers
 from crashing_handler import CrashingHandler
-from inbox_help import SECRET, Handler, all_deliveries, body_of, signed, source_yaml
+from inbox_help import SECRET, all_deliveries, body_of, signed, source_yaml
 from once_server import LIGHT, LONG, Broken, until
 from streams import Stream, queue_yaml
 
@@ -34,13 +34,6 @@ def secret(tmp_path):
     path = tmp_path / "secret"
     path.write_text(SECRET + "\n")
     return path
-
-
-@pytest.fixture
-def handler():
-    made = Handler()
-    yield made
-    made.close()
 
 
 class Sender(threading.Thread):

@@ -3,18 +3,9 @@ import hashlib
 import hmac
 import time
 
-import pytest
-
-from inbox_help import Handler, SECRET, body_of, signed, source_yaml
+from inbox_help import SECRET, body_of, signed, source_yaml
 from once_server import until
 from test_inbox import settled
-
-
-@pytest.fixture
-def handler():
-    made = Handler()
-    yield made
-    made.close()
 
 
 def figures(server, name):

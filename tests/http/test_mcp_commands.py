@@ -4,19 +4,10 @@ import json
 import os
 import subprocess
 
-import pytest
-
 from once_server import BINARY
-from shop import Shop, envelope, refund
+from shop import envelope, refund
 
 RIGHTS = {"bot": "execute, confirm", "boss": "execute, confirm", "reader": "audit"}
-
-
-@pytest.fixture
-def shop():
-    one = Shop()
-    yield one
-    one.close()
 
 
 class Agent:

@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from inbox_help import Handler
 from once_server import BINARY, LIGHT, LONG, ROOT, until
 from redis_servers import RedisStoreServer, servers
 from streams import Stream, event, queue_yaml
@@ -18,13 +17,6 @@ pytestmark = pytest.mark.skipif(not servers.Redis.installed(), reason="no redis-
 MANY = 2000 if LONG else 100 if LIGHT else 300  # messages of a load
 KILLS = 20 if LONG else 3
 KEY_FILE_BYTES = 32
-
-
-@pytest.fixture
-def handler():
-    made = Handler()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -149,6 +149,7 @@ static void keep(struct engine *engine, struct engine_call *call)
         sim->sometimes[SOMETIMES_STALE] += call->decided > 1;
         bool is_claim = call->request.kind == REQUEST_CLAIM && call->err.status == OK;
         sim->sometimes[SOMETIMES_FASTER] += is_claim && call->decision.kind != DECISION_CLAIMED;
+        command_decided(call);
         oracle_enqueued(call);
     }
     ASSERT(engine->answer_count < COUNT(engine->answers));

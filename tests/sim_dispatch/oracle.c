@@ -7,18 +7,24 @@
 
 /* ---- what is stored ------------------------------------------------------------------------ */
 
-static bool stored(const struct sim_effect *effect, struct arena *arena, struct record *ret_record)
+bool oracle_stored(
+    enum record_kind kind, const struct op_id *id, struct arena *arena, struct record *ret_record)
 {
     struct query query = {.kind = QUERY_OPERATION,
         .any_tenant = true,
-        .kinds = STORE_KIND(RECORD_EFFECT),
-        .operation_id = effect->id,
+        .kinds = STORE_KIND(kind),
+        .operation_id = *id,
         .call = {.arena = arena}};
     ASSERT(query_run(sim->reader, &query) == OK);
     if (query.record != NULL) {
         *ret_record = *query.record;
     }
     return query.record != NULL;
+}
+
+static bool stored(const struct sim_effect *effect, struct arena *arena, struct record *ret_record)
+{
+    return oracle_stored(RECORD_EFFECT, &effect->id, arena, ret_record);
 }
 
 /* ---- order --------------------------------------------------------------------------------- */
@@ -30,7 +36,7 @@ void oracle_enqueued(const struct engine_call *call)
     if (call->err.status != OK || call->decision.kind != DECISION_ENQUEUED) {
         return;
     }
-    for (int i = 0; i < sim->effect_count; i++) {
+    for (int i = 0; i < SIM_EFFECTS_ALL; i++) {
         struct sim_effect *effect = &sim->effects[i];
         if (slice_is(next->key.key, effect->key)) {
             ASSERT(!effect->is_known); /* nothing is enqueued twice here */
@@ -51,7 +57,7 @@ static void check_order(const struct sim_effect *sent, struct arena *arena)
     if (sent->is_passed) {
         sim_violate("%s was sent after a later one of its lane", sent->key);
     }
-    for (int i = 0; i < sim->effect_count; i++) {
+    for (int i = 0; i < SIM_EFFECTS_ALL; i++) {
         struct sim_effect *effect = &sim->effects[i];
         struct record record;
         if (effect->type != TYPE_LANE || effect->lane != sent->lane ||
@@ -114,7 +120,8 @@ static void check_breaker(struct sim_wire *wire, const struct dispatching *run)
     for (int i = 0; i < sim->wire_count; i++) {
         const struct sim_wire *other = &sim->wires[i];
         if (other != wire && other->out != NULL && other->process == wire->process &&
-            sim->effects[other->effect].type == type && other->admitted_ms > breaker->opened_ms) {
+            other->command < 0 && sim->effects[other->effect].type == type &&
+            other->admitted_ms > breaker->opened_ms) {
             sim_violate("two probes of connector %d at once", type);
         }
     }
@@ -146,11 +153,12 @@ void oracle_ends(const struct sim_wire *wire, bool is_well)
         if (!is_well) {
             open_breaker(breaker);
         }
-    } else if (!breaker->is_open && is_well) {
-        breaker->failures = 0;
-    } else if (!breaker->is_open && wire->admitted_ms > breaker->closed_ms &&
-               ++breaker->failures == SIM_FAILURES) {
-        open_breaker(breaker);
+    } else if (!breaker->is_open && wire->admitted_ms >= breaker->closed_ms) {
+        /* In the millisecond of the closing too: before it, only the probe was admitted. */
+        breaker->failures = is_well ? 0 : breaker->failures + 1;
+        if (breaker->failures == SIM_FAILURES) {
+            open_breaker(breaker);
+        }
     }
 }
 
@@ -171,7 +179,7 @@ void oracle_end(void)
 {
     struct arena arena;
     arena_init(&arena, &mem_libc, 1 << 26);
-    for (int i = 0; i < sim->effect_count; i++) {
+    for (int i = 0; i < SIM_EFFECTS_ALL; i++) {
         const struct sim_effect *effect = &sim->effects[i];
         struct record record;
         if (!effect->is_known) {

@@ -89,7 +89,7 @@ size_t upstreams_figures(void *context, struct upstream_figures *ret_figures, si
 
 static struct sim_effect *effect_of(const struct dispatching *run, int *ret_number)
 {
-    for (int i = 0; i < sim->effect_count; i++) {
+    for (int i = 0; i < SIM_EFFECTS_ALL; i++) {
         if (slice_is(run->record.key.key, sim->effects[i].key)) {
             *ret_number = i;
             return &sim->effects[i];
@@ -132,7 +132,9 @@ static void draw(struct sim_wire *wire)
         wire->does = trouble == 9;
         wire->answers_ms = now_ms + (int64_t)sim_below(400); /* perhaps before it arrives */
     }
-    enum sim_poison poison = sim->effects[wire->effect].poison;
+    enum sim_poison poison = wire->command < 0 ? sim->effects[wire->effect].poison
+                             : sim->commands[wire->command].is_busy ? POISON_LATER
+                                                                    : POISON_NONE;
     if (poison != POISON_NONE && !wire->asks) {
         wire->status = poison == POISON_LATER ? 503 : 0;
         wire->does = false;
@@ -154,7 +156,14 @@ void outcall_start(struct outcall *call)
     const struct dispatching *run = call->context;
     ASSERT(sim->wire_count < SIM_WIRES_MAX);
     struct sim_wire *wire = &sim->wires[sim->wire_count++];
-    *wire = (struct sim_wire){.out = call, .process = process_of(run), .asks = run->call.asks};
+    *wire = (struct sim_wire){
+        .out = call, .process = process_of(run), .command = -1, .asks = run->call.asks};
+    if (run->record.kind == RECORD_COMMAND) {
+        wire->command = command_find(run->record.key.key);
+        draw(wire);
+        command_begins(wire, run);
+        return;
+    }
     (void)effect_of(run, &wire->effect);
     draw(wire);
     sim_note(wire->asks ? SOMETIMES_ASKED : SOMETIMES_SENT);
@@ -177,17 +186,18 @@ static bool has_keys(enum sim_type type)
     return type == TYPE_KEYED || type == TYPE_LANE;
 }
 
-static void take_effect(struct sim_wire *wire, struct sim_effect *effect)
+/* At the time of its arrival: a step of the clock may be longer than the request was under way. */
+static void take_effect(struct sim_wire *wire, struct sim_effect *effect, int64_t at_ms)
 {
-    bool is_kept = has_keys(effect->type) && effect->first_ms > 0 &&
-                   sim->now_ms < effect->first_ms + SIM_KEEPS_MS;
+    bool is_kept =
+        has_keys(effect->type) && effect->first_ms > 0 && at_ms < effect->first_ms + SIM_KEEPS_MS;
     if (is_kept && effect->effects > 0) {
         sim_note(SOMETIMES_REPEATED);
         return;
     }
-    effect->first_ms = is_kept ? effect->first_ms : sim->now_ms;
+    effect->first_ms = is_kept ? effect->first_ms : at_ms;
     effect->effects++;
-    effect->visible_ms = sim->now_ms + (int64_t)sim_below(4000);
+    effect->visible_ms = at_ms + (int64_t)sim_below(4000);
     sim_note(SOMETIMES_EFFECTS);
     sim->sometimes[SOMETIMES_LATE_EFFECTS] += wire->out == NULL;
     sim_say("%s happens", effect->key);
@@ -207,11 +217,16 @@ static void look_up(struct sim_wire *wire, const struct sim_effect *effect)
 static void arrive(struct sim_wire *wire)
 {
     struct sim_effect *effect = &sim->effects[wire->effect];
+    int64_t at_ms = wire->arrives_ms;
     wire->arrives_ms = INT64_MAX;
+    if (wire->command >= 0) {
+        command_arrives(wire);
+        return;
+    }
     if (wire->asks) {
         look_up(wire, effect);
     } else if (wire->does) {
-        take_effect(wire, effect);
+        take_effect(wire, effect, at_ms);
     } else if (wire->status == 402 || wire->status == 409) {
         effect->was_refused = true;
     }
@@ -230,12 +245,20 @@ static void end(struct sim_wire *wire, enum outcall_point point)
              : status == 503 || status == 429 ? SOMETIMES_LATER
              : status == 402 || status == 409 ? SOMETIMES_REFUSED
                                               : SOMETIMES_COUNT);
-    oracle_ends(wire, is_answered && status < 500);
+    if (wire->command >= 0) {
+        command_ends(wire, point, status);
+    } else {
+        oracle_ends(wire, is_answered && status < 500);
+    }
     out->state = OUTCALL_OVER;
     out->point = point;
     out->status = status;
     out->verdict = judge(&out->rules, point, status);
-    out->captured = is_answered ? SLICE_LIT("{\"id\":\"ch_1\"}") : SLICE_EMPTY;
+    out->captured = !is_answered         ? SLICE_EMPTY
+                    : wire->command >= 0 ? command_answer(wire)
+                                         : SLICE_LIT("{\"id\":\"ch_1\"}");
+    out->ref = (struct body_ref){.bytes = out->captured.len, .retained = is_answered};
+    digest_sha256(out->captured.data, out->captured.len, &out->ref.digest);
     (void)snprintf(
         out->reason, sizeof out->reason, is_answered ? "status %u" : "no answer", status);
     out->done(out);
@@ -270,6 +293,9 @@ void provider_lose(int process)
         if (wire->process == process && wire->out != NULL) {
             wire->out = NULL;
             sim_note(SOMETIMES_KILLED_CALLING);
+            if (wire->command >= 0) {
+                command_ends(wire, OUTCALL_SENT, 0);
+            }
         }
     }
 }

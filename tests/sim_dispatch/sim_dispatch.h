@@ -3,9 +3,13 @@
  * one seed, in the manner of tests/sim_gateway.
  *
  *     programs ──▶ enqueue ──▶ engine.c: cycle_run and the janitor of each process, on one store
- *                                │  ▲
- *                                ▼  │
+ *     clients ───▶ API and commands  │  ▲
+ *       (commands.c)             │   ▼  │
  *                      dispatcher and outbox of each process ──▶ provider.c ──▶ effects, counted
+ *
+ * Clients submit commands to any process, confirm and deny them with the tokens they were shown and
+ * with others, and settle what is blocked as a person does who looked. The door of commands is the
+ * real one from the request's head to its answer; its handlers are at the provider.
  *
  * The real objects of src/dispatch, src/effect and src/engine/cycle.c are linked. The files here
  * stand in for what is below them: loops and tasks, outcalls and upstreams (provider.c), the
@@ -20,6 +24,8 @@
 #ifndef ONCE_TESTS_SIM_DISPATCH_SIM_DISPATCH_H
 #define ONCE_TESTS_SIM_DISPATCH_SIM_DISPATCH_H
 
+#include "api/api.h"
+#include "command/command.h"
 #include "dispatch/impl.h"
 #include "effect/outbox.h"
 #include "engine/cycle.h"
@@ -38,7 +44,20 @@ enum {
     SIM_KEEPS_MS = 30000, /* of every key */
     SIM_PAUSE_MS = 5000,  /* of every breaker … */
     SIM_FAILURES = 3,     /* … after as many failures */
-    SIM_ATTEMPTS = 4,     /* of every effect */
+    SIM_ATTEMPTS = 4,     /* of every effect and command */
+    SIM_COMMANDS = 10,
+    SIM_RETURNED = 2, /* effects that a handler returns */
+    SIM_EFFECTS_ALL = SIM_EFFECTS_MAX + SIM_COMMANDS * SIM_RETURNED,
+};
+
+/* What a command's registry entry says; its number. */
+enum sim_rule {
+    RULE_HOLD,
+    RULE_TAKEOVER,
+    RULE_ASK,
+    RULE_CONFIRM, /* then hold */
+    RULE_PAY,     /* hold, and its handler returns required effects */
+    SIM_RULES,
 };
 
 /* What a type's connector declares; its number. */
@@ -78,7 +97,24 @@ enum sim_type {
     X(FASTER, "claims that somebody else was faster with")                                         \
     X(KILLED, "kills")                                                                             \
     X(KILLED_CALLING, "kills with requests under way")                                             \
-    X(DUPLICATES, "duplicates created")
+    X(DUPLICATES, "duplicates created")                                                            \
+    X(CALLED, "handlers called")                                                                   \
+    X(HANDLED, "handlers that did it")                                                             \
+    X(EXECUTED, "commands answered as executed")                                                   \
+    X(REPLAYED, "commands replayed")                                                               \
+    X(CONFIRMED, "confirmations accepted")                                                         \
+    X(NOT_CONFIRMED, "confirmations refused")                                                      \
+    X(DENIED, "confirmations denied")                                                              \
+    X(STARTED_OVER, "commands submitted again after a rejection")                                  \
+    X(TAKEN_OVER, "handlers called again that may be")                                             \
+    X(SETTLED, "blocked commands that a person settled")                                           \
+    X(CANCELLED, "commands that a person cancelled")                                               \
+    X(AWAITED, "commands that waited for their effects")                                           \
+    X(C_EXECUTED, "commands ended executed")                                                       \
+    X(C_FAILED, "commands ended failed")                                                           \
+    X(C_REJECTED, "commands ended rejected")                                                       \
+    X(C_DEAD, "commands ended given up")                                                           \
+    X(C_HELD, "commands ended held")
 
 enum sometimes {
 #define SIM_NAME(name, text) SOMETIMES_##name,
@@ -130,6 +166,9 @@ struct sim_process {
     struct net_task *tasks; /* newest first */
     struct dispatch *dispatch;
     struct effect_outbox *outbox;
+    struct commands *commands;
+    struct api *api;
+    struct flood *flood;
     struct metrics *metrics;
     struct sim_memory memory; /* that goes with it */
     struct sim_breaker breakers[SIM_TYPES];
@@ -137,9 +176,33 @@ struct sim_process {
     int64_t start_ms; /* when it is started again */
 };
 
+/* One command, and what its clients, its handler and the oracle know of it. */
+struct sim_command {
+    char key[16];
+    enum sim_rule rule;
+    char id[64]; /* as it was answered; empty: nobody knows it */
+    char token[64];
+    char outcome[160]; /* the first that was shown; empty: none was */
+    struct op_id op;   /* of the record */
+    uint64_t version;  /* of the record; 0: it is absent */
+    enum record_status status;
+    int epochs;      /* times it was taken in: by its first submission, and after rejections */
+    int tokens;      /* shown */
+    int token_epoch; /* of token */
+    int sent_epoch;  /* the newest whose token a client has sent */
+    int starts;      /* by confirmations */
+    int start_epoch; /* of the last one */
+    int returned;    /* effects */
+    int done;        /* times the handler did it */
+    int64_t visible_ms;
+    bool is_doubtful; /* a call was sent, and nobody said that nothing was done */
+    bool was_refused; /* by the handler, for good */
+    bool is_busy;     /* its handler never does it */
+};
+
 /* One effect, and what the provider and the oracle know of it. */
 struct sim_effect {
-    char key[16];
+    char key[72];
     enum sim_type type;
     int lane;
     enum sim_poison poison;
@@ -159,6 +222,7 @@ struct sim_wire {
     struct outcall *out; /* NULL: nobody waits any more */
     int process;
     int effect;
+    int command; /* -1: it is about an effect */
     bool asks;
     int64_t admitted_ms; /* by the breaker */
     int64_t arrives_ms;  /* at the provider; INT64_MAX: never, or it has */
@@ -188,8 +252,9 @@ struct sim {
     const struct store_ops *inner;
     struct store *reader; /* the oracle's own handle */
     struct sim_process processes[SIM_PROCESSES];
-    struct sim_effect effects[SIM_EFFECTS_MAX];
-    int effect_count;
+    struct sim_effect effects[SIM_EFFECTS_ALL]; /* those of programs, then those of commands */
+    int effect_count;                           /* of programs */
+    struct sim_command commands[SIM_COMMANDS];
     int joined; /* effects that joined a lane */
     struct sim_wire wires[SIM_WIRES_MAX];
     int wire_count;
@@ -213,6 +278,19 @@ void engine_close(struct sim_process *process);
 bool engine_batch(struct sim_process *process);
 bool engine_answer(struct sim_process *process);
 
+/* commands.c */
+void commands_make(void);
+void commands_step(struct sim_process *process);
+int command_find(struct slice key); /* -1: there is none */
+/* The handler's answer. */
+struct slice command_answer(const struct sim_wire *wire);
+void command_arrives(struct sim_wire *wire);
+void command_begins(const struct sim_wire *wire, const struct dispatching *run);
+/* point: how far the call got; status: of an answer */
+void command_ends(const struct sim_wire *wire, enum outcall_point point, unsigned status);
+void command_decided(const struct engine_call *call);
+void commands_end(void);
+
 /* provider.c */
 void provider_time(void);
 void provider_lose(int process);
@@ -221,6 +299,8 @@ bool provider_is_idle(void);
 int64_t provider_next_ms(void);
 
 /* oracle.c */
+bool oracle_stored(
+    enum record_kind kind, const struct op_id *id, struct arena *arena, struct record *ret_record);
 void oracle_enqueued(const struct engine_call *call);
 void oracle_begins(struct sim_wire *wire, const struct dispatching *run);
 void oracle_ends(const struct sim_wire *wire, bool is_well);

@@ -153,6 +153,30 @@ bool door_grant_covers(
     return grant->now_ms + boot_ms - grant->boot_ms < grant->lease_expires_ms - call_ms;
 }
 
+struct flood *door_flood(const struct door *door)
+{
+    return process_at(door)->flood;
+}
+
+bool door_admit(
+    struct door *door, const struct record_key *key, struct flood_rate rate, int64_t *ret_after_ms)
+{
+    (void)door;
+    (void)key;
+    (void)rate;
+    (void)ret_after_ms;
+    return true;
+}
+
+void door_submit(struct door *door, unsigned slot, struct door_call *call)
+{
+    (void)slot;
+    call->door = door;
+    if (engine_submit(door_engine(door), &call->engine, &call->engine.err) != OK) {
+        call->refused(call);
+    }
+}
+
 struct net_loop *http_server_loop(struct http_server *server, unsigned number)
 {
     (void)number;
@@ -261,7 +285,16 @@ static const char config_text[] =
     "  bare: {connector: b, request: {path: /b}, retry: {attempts: 4, backoff: 1s,\n"
     "    backoff_max: 8s}}\n"
     "  lane: {connector: l, request: {path: /l}, order: \"{target.lane}\", retry: {attempts: 4,\n"
-    "    backoff: 1s, backoff_max: 8s}}\n";
+    "    backoff: 1s, backoff_max: 8s}}\n"
+#define RETRY "timeout: 6s, retry: {attempts: 4, backoff: 1s, backoff_max: 8s}, "
+    "commands:\n"
+    "  c.hold: {" RETRY "handler: \"http://127.0.0.1:1/c\"}\n"
+    "  c.takeover: {" RETRY "on_unknown: takeover, handler: \"http://127.0.0.1:1/c\"}\n"
+    "  c.ask: {" RETRY "on_unknown: reconcile, handler: \"http://127.0.0.1:1/c\",\n"
+    "    reconcile: {get: \"/by-key/{key}\", quiet: 10s}}\n"
+    "  c.confirm: {" RETRY "confirm: confirm, confirm_ttl: 20s,\n"
+    "    handler: \"http://127.0.0.1:1/c\"}\n"
+    "  c.pay: {" RETRY "effects: [keyed], handler: \"http://127.0.0.1:1/c\"}\n";
 
 static struct config *make_config(void)
 {
@@ -277,6 +310,19 @@ static struct config *make_config(void)
     return config;
 }
 
+/* As src/server/doors.c ties them together. */
+static enum status effect_ends(void *context, const struct record *command,
+    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    struct err *err)
+{
+    return commands_effect_ends(context, command, effect, has_failed, call, ret_joins, err);
+}
+
+static void effect_settled(void *context, const struct record *effect)
+{
+    commands_effect_settled(context, effect);
+}
+
 static void process_start(struct sim_process *process)
 {
     struct err err = {0};
@@ -287,7 +333,7 @@ static void process_start(struct sim_process *process)
     net_wheel_init(&process->loop->wheel, process->loop->uv.time);
     process->tasks = NULL;
     memset(process->breakers, 0, sizeof process->breakers);
-    process->metrics = metrics_new(&process->memory.mem, 0);
+    process->metrics = metrics_new(&process->memory.mem, 1);
     ASSERT(process->metrics != NULL);
     struct dispatch_options dispatch = {.mem = &process->memory.mem,
         .door = (struct door *)(void *)process,
@@ -299,6 +345,24 @@ static void process_start(struct sim_process *process)
     struct outbox_options outbox = {
         .mem = &process->memory.mem, .dispatch = process->dispatch, .config = sim->config};
     ASSERT(outbox_new(&outbox, &process->outbox, &err) == OK);
+    process->flood = flood_new(&process->memory.mem);
+    ASSERT(process->flood != NULL);
+    struct commands_options commands = {.mem = &process->memory.mem,
+        .door = dispatch.door,
+        .dispatch = process->dispatch,
+        .vault = sim->vault,
+        .config = sim->config};
+    ASSERT(commands_new(&commands, &process->commands, &err) == OK);
+    outbox_parent(
+        process->outbox, &(struct outbox_parent){effect_ends, effect_settled, process->commands});
+    struct api_routes routes = commands_routes(process->commands);
+    struct api_options api = {.mem = &process->memory.mem,
+        .door = dispatch.door,
+        .own_listener = UINT_MAX,
+        .routes = &routes,
+        .routes_count = 1,
+        .policy = {.body_bytes_max = 1 << 20, .outcome_bytes_max = 1 << 20}};
+    ASSERT(api_new(&api, &process->api, &err) == OK);
     process->is_up = true;
 }
 
@@ -445,6 +509,8 @@ static void step(void)
         sim->down_until_ms = sim->now_ms + (int64_t)sim_below(60000);
     } else if (sim_once_in(2)) {
         create(process);
+    } else {
+        commands_step(process);
     }
 }
 
@@ -486,6 +552,7 @@ bool sim_run(uint64_t seed)
     ASSERT(store_mem_hub_open(sim->hub, NULL, &sim->reader, &err) == OK);
     memory_make(&sim->memory);
     sim->config = make_config();
+    commands_make();
     for (int i = 0; i < SIM_PROCESSES; i++) {
         process_start(&sim->processes[i]);
     }
@@ -495,6 +562,7 @@ bool sim_run(uint64_t seed)
     drain();
     if (sim->violation[0] == '\0') {
         oracle_end();
+        commands_end();
     }
     for (int i = 0; i < SIM_PROCESSES; i++) {
         if (sim->processes[i].is_up) {

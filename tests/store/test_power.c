@@ -13,7 +13,7 @@
 enum {
     STEPS = 260,                                /* commits of the recorded work */
     KEYS = 40,                                  /* fewer keys than steps: records are replaced */
-    IMAGES = IS_SANITIZED ? 1300 : 5200,        /* in the short tier */
+    IMAGES = IS_SANITIZED ? 800 : 5200,         /* in the short tier */
     IMAGES_LONG = IS_SANITIZED ? 15000 : 60000, /* with ONCE_TEST_LONG */
 };
 

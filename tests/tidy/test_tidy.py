@@ -58,6 +58,8 @@ int once_version(void);
 #endif
 """
 TEST = "static void things_add_up(void)\n{\n}\n"
+SHOP = "def test_it():\n    pass\n\n\n@journal_only('a lock')\ndef test_lock():\n    pass\n"
+SUITE = "SHARED = {\n    'http/fences': (('shop',), ('more',)),\n}\n"
 CONFORMANCE = """| id | what | proof |
 | --- | --- | --- |
 | ABC-1 | adds | `tests/unit/test_thing.c:things_add_up` |
@@ -70,6 +72,9 @@ CLEAN = {
     "src/core/decide.c": DECIDE,
     "include/once/once.h": PUBLIC,
     "tests/unit/test_thing.c": TEST,
+    "tests/store/test_conformance.c": TEST,
+    "tests/http/test_shop.py": SHOP,
+    "tools/test": SUITE,
     "docs/requirements.txt": "ABC-1\nABC-2\n",
     "docs/conformance.md": CONFORMANCE,
     "tools/tidy-allow": "# nothing\n",
@@ -79,6 +84,12 @@ CLEAN = {
 def promises(count):
     return "".join(f"| P{number} | what | `tests/unit/test_thing.c:things_add_up` | "
         "`tests/unit/test_thing.c` |\n" for number in range(1, count + 1))
+
+
+def stores(journal="`tests/unit/test_thing.c:things_add_up`",
+        postgres="`tests/store/test_conformance.c`", redis="`tests/store/test_conformance.c`"):
+    return "".join(f"| P{number} what | {journal} | {postgres} | {redis} |\n"
+        for number in range(1, 15))
 
 
 def long_function(lines):
@@ -199,6 +210,23 @@ CASES = {
     "a promise whose test is gone": (
         "docs/promises.md", promises(14).replace("things_add_up", "things_go"),
         "docs/promises.md:2: P2 names 'things_go', which is not in"),
+    "a promise on one store too few": (
+        "docs/stores.md", stores(redis="").replace(" |  |", " |"),
+        "docs/stores.md:1: P1 has 2 cells, not 3"),
+    "a promise on a store without a proof": (
+        "docs/stores.md", stores(redis="surely"), "docs/stores.md:1: P1 has no proof"),
+    "a promise on a store whose test is gone": (
+        "docs/stores.md", stores(redis="`tests/http/test_shop.py:test_gone`"),
+        "docs/stores.md:1: P1 names 'test_gone', which is not in"),
+    "a promise on a store whose test is only mentioned": (
+        "docs/stores.md", stores(redis="`tests/unit/test_thing.c:things_add_up`"),
+        "docs/stores.md:1: P1 names 'things_add_up', which is no test of"),
+    "a promise on a store whose test does not run there": (
+        "docs/stores.md", stores(postgres="`tests/unit/test_thing.c`"),
+        "docs/stores.md:1: P1 names no test that runs on postgres"),
+    "a promise on a store whose test is of a journal alone": (
+        "docs/stores.md", stores(redis="`tests/http/test_shop.py:test_lock`"),
+        "docs/stores.md:1: P1 names no test that runs on redis"),
     "a comment about a page that is not there": (
         THING, in_body("/* As docs/gone.md says. */"),
         f"{THING}:5: a comment names 'docs/gone.md', which does not exist"),
@@ -224,6 +252,13 @@ CASES.update({f"a banned call: {call}": (
     THING, in_body(f"(void){call}(0);"), f"{THING}:5: {call} is banned") for call in [
     "strcpy", "strcat", "sprintf", "strtok", "gets", "atoi", "atol", "gmtime", "localtime", "rand",
     "srand", "time", "malloc", "calloc", "realloc", "free", "strdup", "system"]})
+
+
+def test_cells_that_name_a_test_of_their_store_are_accepted(tmp_path):
+    registered = TEST + "static const void *list = things_add_up;\n"
+    assert faults_of(tmp_path, {"tests/unit/test_thing.c": registered,
+        "docs/stores.md": stores(postgres="`tests/http/test_shop.py:test_it`",
+        redis="no store has a part in it: `tests/unit/test_thing.c:things_add_up`")}) == []
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -596,6 +596,9 @@ static void apply(const struct deed *deed, const struct request *request,
                  : request->status != 0 ? request->status
                                         : RECORD_PENDING;
     apply_asked(deed, request, to);
+    if (deed == &deeds[DO_QUEUE_AGAIN] && to->kind == RECORD_COMMAND) {
+        to->attempt = 0; /* a fresh submission */
+    }
     if (deed->grants) {
         to->fence = moment.fence_next;
         to->attempt += 1;

@@ -127,6 +127,8 @@ static void arguments_are_declared_whole(void **state)
         ARGS "{type: integer, normalise: trim}\n", 5, 26, "only a string can be normalised", NULL);
     refuse(
         ARGS "{type: boolean, min: 1}\n", 5, 26, "min and max are for numbers and strings", NULL);
+    refuse(ARGS "{type: integer, min: 9, max: 1}\n", 5, 26, "min 9 is above max 1", NULL);
+    refuse(ARGS "{type: string, min: 10, max: 9}\n", 5, 25, "min 10 is above max 9", NULL);
     refuse(ARGS "{type: integer, enum: [a]}\n", 5, 26, "enum is for strings", NULL);
     refuse(ARGS "{type: text}\n", 5, 17, "type: 'text' is not one of", NULL);
     refuse(ARGS "{type: string, normalise: title}\n", 5, 36, "'title' is not one of trim", NULL);

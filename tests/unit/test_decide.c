@@ -430,9 +430,11 @@ static void what_becomes_unknown_is_due_at_once_where_its_door_reconciles(void *
 static void what_once_performs_is_due_at_once_where_it_may_be_taken_over(void **state)
 {
     (void)state;
-    for (int kind = RECORD_OPERATION; kind <= RECORD_COMMAND; kind++) {
-        struct request begin = first_request(REQUEST_BEGIN, (enum record_kind)kind);
-        begin.door = kind == RECORD_COMMAND ? RECORD_DOOR_COMMANDS : RECORD_DOOR_GATEWAY;
+    static const enum record_kind kinds[] = {RECORD_OPERATION, RECORD_COMMAND};
+    for (size_t i = 0; i < 2; i++) {
+        enum record_kind kind = kinds[i];
+        struct request begin = first_request(REQUEST_BEGIN, kind);
+        begin.door = kind == RECORD_COMMAND ? RECORD_DOOR_COMMANDS : RECORD_DOOR_RUN;
         begin.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
         struct record running = ask_at(START_MS, NULL, begin).next;
         struct request over = holder_request(REQUEST_LEASE_OVER, &running);
@@ -528,6 +530,29 @@ static void a_command_that_waits_for_effects_cannot_be_cancelled(void **state)
     assert_string_equal(ask_at(START_MS, &found, cancel).rule, "X5");
     found.fence = found.attempt = 0; /* it waits for its confirmation */
     assert_int_equal(ask_at(START_MS, &found, cancel).next.status, RECORD_REJECTED);
+}
+
+/* It had an attempt that did nothing, was cancelled, and is submitted anew: it waits for its
+ * confirmation, not for effects. */
+static void a_command_submitted_anew_waits_for_its_confirmation_again(void **state)
+{
+    (void)state;
+    struct request enqueue = first_request(REQUEST_ENQUEUE, RECORD_COMMAND);
+    enqueue.status = RECORD_WAITING;
+    enqueue.delay_ms = DELAY_MS;
+    enqueue.policy.retry_rejected = true;
+    struct record waiting = ask_at(START_MS, NULL, enqueue).next;
+    struct request wake = holder_request(REQUEST_WAKE, &waiting);
+    wake.status = RECORD_IN_PROGRESS;
+    struct record running = ask_at(START_MS, &waiting, wake).next;
+    struct record later = ask_at(START_MS, &running, holder_request(REQUEST_RETRY, &running)).next;
+    struct record over = ask_at(START_MS, &later, holder_request(REQUEST_CANCEL, &later)).next;
+    assert_int_equal(over.status, RECORD_REJECTED);
+    struct record anew = ask_at(START_MS, &over, enqueue).next;
+    assert_string_equal(kind_word(anew.kind, anew.status, anew.attempt), "awaiting_confirmation");
+    assert_true(anew.fence == running.fence); /* P4: the next grant's is greater */
+    struct decision again = ask_at(START_MS, &anew, holder_request(REQUEST_CANCEL, &anew));
+    assert_string_equal(again.rule, "X2");
 }
 
 static void what_is_compensated_keeps_its_outcome(void **state)
@@ -643,6 +668,7 @@ int main(void)
         TEST(a_cancellation_for_an_earlier_version_changes_nothing),
         TEST(a_resolution_for_an_earlier_version_changes_nothing),
         TEST(a_command_that_waits_for_effects_cannot_be_cancelled),
+        TEST(a_command_submitted_anew_waits_for_its_confirmation_again),
         TEST(what_is_compensated_keeps_its_outcome),
         TEST(only_a_person_takes_up_what_was_given_up),
         TEST(an_operation_is_not_asked_what_only_work_is),

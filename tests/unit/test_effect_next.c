@@ -132,6 +132,26 @@ static void a_type_approved_by_hand_is_never_sent_again(void **state)
     assert_true(next_may_resend(&facts));
 }
 
+static void what_cannot_be_sent_is_unknown_if_it_may_have_happened(void **state)
+{
+    static const struct {
+        uint32_t attempt;
+        bool is_uncertain, is_readable, is_unknown;
+    } rows[] = {
+        {1, false, true, false}, /* the first attempt: nothing was ever sent */
+        {1, false, false, false},
+        {3, false, true, false}, /* each earlier one is known not to have happened */
+        {3, true, true, true},
+        {2, false, false, true}, /* nobody can read what became of the first */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct next_facts facts = {
+            .attempt = rows[i].attempt, .is_uncertain = rows[i].is_uncertain};
+        assert_int_equal(next_may_have_happened(&facts, rows[i].is_readable), rows[i].is_unknown);
+    }
+}
+
 static void a_lookup_means_what_it_names(void **state)
 {
     static const struct config_lookup lookup = {.get = "/x",
@@ -178,6 +198,7 @@ int main(void)
         TEST(an_answer_has_the_verdict_of_the_design),
         TEST(each_rule_has_its_step),
         TEST(a_type_approved_by_hand_is_never_sent_again),
+        TEST(what_cannot_be_sent_is_unknown_if_it_may_have_happened),
         TEST(a_lookup_means_what_it_names),
         TEST(not_executed_is_believed_after_quiet),
         TEST(questions_come_ever_later),

@@ -305,14 +305,20 @@ static void a_seal_that_is_never_recorded_is_reported_as_unknown(void **state)
 }
 
 /* The process stood still between the grant and the line: the grant may be somebody else's now. */
-static void an_old_grant_is_renewed_before_anything_is_sent(void **state)
+static struct world *with_old_grant(void)
 {
-    (void)state;
     struct world *world = world_new(&no_policy);
     client(world, PAY("1", "\"idempotency_key\":\"k\""));
     world->now_ms += MCP_LEASE_MS;
     ledger(world, MCP_BEGIN, ONCE_FIRST_SEEN);
     assert_string_equal(to_server(world), "");
+    return world;
+}
+
+static void an_old_grant_is_renewed_before_anything_is_sent(void **state)
+{
+    (void)state;
+    struct world *world = with_old_grant();
     ledger(world, MCP_RENEW, ONCE_RENEWED);
     assert_string_equal(to_server(world), PAY("1", "") "\n");
     world_free(world);
@@ -321,11 +327,7 @@ static void an_old_grant_is_renewed_before_anything_is_sent(void **state)
 static void a_lost_grant_sends_nothing(void **state)
 {
     (void)state;
-    struct world *world = world_new(&no_policy);
-    client(world, PAY("1", "\"idempotency_key\":\"k\""));
-    world->now_ms += MCP_LEASE_MS;
-    ledger(world, MCP_BEGIN, ONCE_FIRST_SEEN);
-    assert_string_equal(to_server(world), "");
+    struct world *world = with_old_grant();
     ledger(world, MCP_RENEW, ONCE_STALE_FENCE);
     assert_string_equal(to_server(world), "");
     assert_non_null(strstr(to_client(world), "nothing was done"));

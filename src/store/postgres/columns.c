@@ -34,37 +34,42 @@ struct column {
     const char *name;
     enum column_form form;
     size_t at; /* in struct record */
+    bool each; /* rows that are alike may differ in it */
 };
 
 #define COLUMN(name_, form_, member_)                                                              \
     {                                                                                              \
         .name = name_, .form = FORM_##form_, .at = offsetof(struct record, member_)                \
     }
+#define COLUMN_EACH(name_, form_, member_)                                                         \
+    {                                                                                              \
+        .name = name_, .form = FORM_##form_, .at = offsetof(struct record, member_), .each = true  \
+    }
 
 /* The first columns never change in the life of a row. */
 enum { COLUMNS_OF_KEY = 6 };
 
 static const struct column columns[] = {
-    COLUMN("key_hash", DIGEST, key.hash),
-    COLUMN("tenant_id", TEXT, key.tenant),
-    COLUMN("scope", TEXT, key.scope),
-    COLUMN("principal", TEXT, key.principal),
-    COLUMN("key", TEXT, key.key),
+    COLUMN_EACH("key_hash", DIGEST, key.hash),
+    COLUMN_EACH("tenant_id", TEXT, key.tenant),
+    COLUMN_EACH("scope", TEXT, key.scope),
+    COLUMN_EACH("principal", TEXT, key.principal),
+    COLUMN_EACH("key", TEXT, key.key),
     COLUMN("kind", KIND, kind),
     COLUMN("status", STATUS, status),
     COLUMN("version", U64, version),
-    COLUMN("operation_id", ID, operation_id),
-    COLUMN("fence", U64, fence),
+    COLUMN_EACH("operation_id", ID, operation_id),
+    COLUMN_EACH("fence", U64, fence),
     COLUMN("attempt", U32, attempt),
     COLUMN("duplicates", U32, duplicates),
-    COLUMN("fingerprint", DIGEST, fingerprint),
+    COLUMN_EACH("fingerprint", DIGEST, fingerprint),
     COLUMN("fingerprint_version", U8, fingerprint_version),
-    COLUMN("created_at", TIME, created_ms),
-    COLUMN("updated_at", TIME, updated_ms),
+    COLUMN_EACH("created_at", TIME, created_ms),
+    COLUMN_EACH("updated_at", TIME, updated_ms),
     COLUMN("sealed_at", TIME_SOME, sealed_ms),
-    COLUMN("lease_expires_at", TIME_SOME, lease_expires_ms),
+    COLUMN_EACH("lease_expires_at", TIME_SOME, lease_expires_ms),
     COLUMN("window_expires_at", TIME_SOME, window_expires_ms),
-    COLUMN("window_ms", I64, window_ms),
+    COLUMN_EACH("window_ms", I64, window_ms),
     COLUMN("due_given_at", TIME_SOME, due_ms),
     COLUMN("effect_id", TEXT_SOME, effect_id),
     COLUMN("outcome_code", I32, outcome.code),
@@ -72,13 +77,13 @@ static const struct column columns[] = {
     COLUMN("outcome_digest", DIGEST_SOME, outcome.body.digest),
     COLUMN("outcome_bytes", U64, outcome.body.bytes),
     COLUMN("outcome_retained", BOOL, outcome.body.retained),
-    COLUMN("request_digest", DIGEST_SOME, request.digest),
-    COLUMN("request_bytes", U64, request.bytes),
+    COLUMN_EACH("request_digest", DIGEST_SOME, request.digest),
+    COLUMN_EACH("request_bytes", U64, request.bytes),
     COLUMN("request_retained", BOOL, request.retained),
     COLUMN("source_type", TEXT_SOME, source.type),
     COLUMN("source_id", TEXT_SOME, source.id),
     COLUMN("source_version", TEXT_SOME, source.version),
-    COLUMN("trace", TEXT_SOME, trace),
+    COLUMN_EACH("trace", TEXT_SOME, trace),
     COLUMN("reason", TEXT_SOME, reason),
     COLUMN("door", DOOR, door),
     COLUMN("reconciles", BOOL, reconciles),
@@ -197,6 +202,41 @@ void columns_insert(struct buf *sql)
     }
     buf_str(sql, " FROM ");
     put_rows_sql(sql);
+}
+
+/* Arguments: first the arrays of what may differ, then the values of what is the same. The enums
+ * among these are looked up once, in a subquery of their own, and not for each row. An unnest for
+ * each array, and not one in FROM: that would keep all rows apart before the first is inserted. */
+void columns_insert_alike(struct buf *sql)
+{
+    unsigned arrays = 0;
+    buf_str(sql, "INSERT INTO records (due_at, request_body");
+    for (size_t pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < COLUMNS; i++) {
+            if (columns[i].each == (pass == 0)) {
+                buf_printf(sql, ", %s", columns[i].name);
+                arrays += pass == 0;
+            }
+        }
+    }
+    buf_str(sql, ") SELECT w.*");
+    unsigned number = arrays + 2;
+    for (size_t i = 0; i < COLUMNS; i++) {
+        struct sql_type type = type_of(columns[i].form);
+        if (!columns[i].each && type.cast != NULL) {
+            buf_printf(sql, ", (SELECT $%u::%s::%s)", ++number, type.name, type.cast);
+        } else if (!columns[i].each) {
+            buf_printf(sql, ", $%u::%s", ++number, type.name);
+        }
+    }
+    buf_str(sql, " FROM (SELECT unnest($1::timestamptz[]), unnest($2::bytea[])");
+    number = 2;
+    for (size_t i = 0; i < COLUMNS; i++) {
+        if (columns[i].each) {
+            buf_printf(sql, ", unnest($%u::%s[])", ++number, type_of(columns[i].form).name);
+        }
+    }
+    buf_str(sql, ") AS w");
 }
 
 /* Checks that every row was changed, and leaves what the counts change by in a setting of the
@@ -344,6 +384,88 @@ void columns_put(struct pg_args *args, const struct pg_row *rows, size_t count)
             put_extra(args, &rows[row], (enum column_extra)i);
         }
         args_array_end_some(args);
+    }
+}
+
+static size_t size_of(enum column_form form)
+{
+    switch (form) {
+    case FORM_DIGEST:
+    case FORM_DIGEST_SOME: return DIGEST_BYTES;
+    case FORM_TEXT:
+    case FORM_TEXT_SOME:
+    case FORM_BYTES_SOME: return sizeof(struct slice);
+    case FORM_ID:
+    case FORM_ID_SOME: return sizeof(struct op_id);
+    case FORM_U8: return sizeof(uint8_t);
+    case FORM_I32: return sizeof(int32_t);
+    case FORM_U32: return sizeof(uint32_t);
+    case FORM_I64:
+    case FORM_U64:
+    case FORM_U64_SOME:
+    case FORM_TIME:
+    case FORM_TIME_SOME: return sizeof(int64_t);
+    case FORM_BOOL: return sizeof(bool);
+    case FORM_KIND: return sizeof(enum record_kind);
+    case FORM_STATUS: return sizeof(enum record_status);
+    case FORM_DOOR: return sizeof(enum record_door);
+    }
+    ASSERT(false);
+    return 0;
+}
+
+static bool value_is_same(
+    const struct record *left, const struct record *right, const struct column *column)
+{
+    const char *a = (const char *)left + column->at;
+    const char *b = (const char *)right + column->at;
+    bool is_slice = column->form == FORM_TEXT || column->form == FORM_TEXT_SOME ||
+                    column->form == FORM_BYTES_SOME;
+    return is_slice ? slice_equal(*(const struct slice *)a, *(const struct slice *)b)
+                    : memcmp(a, b, size_of(column->form)) == 0;
+}
+
+bool columns_alike(const struct pg_row *rows, size_t count)
+{
+    ASSERT(count > 0);
+    for (size_t row = 0; row < count; row++) {
+        if (source_ordered(&rows[row].record.source) || rows[row].outcome_body.len > 0) {
+            return false; /* the statement has no room for these */
+        }
+        for (size_t i = 0; row > 0 && i < COLUMNS; i++) {
+            if (!columns[i].each &&
+                !value_is_same(&rows[0].record, &rows[row].record, &columns[i])) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void columns_put_alike(struct pg_args *args, const struct pg_row *rows, size_t count)
+{
+    static const enum column_extra firsts[] = {EXTRA_DUE, EXTRA_REQUEST};
+    for (size_t i = 0; i < 2; i++) {
+        args_array(args, extras[firsts[i]].number);
+        for (size_t row = 0; row < count; row++) {
+            put_extra(args, &rows[row], firsts[i]);
+        }
+        args_array_end_some(args);
+    }
+    for (size_t i = 0; i < COLUMNS; i++) {
+        if (!columns[i].each) {
+            continue;
+        }
+        args_array(args, type_of(columns[i].form).number);
+        for (size_t row = 0; row < count; row++) {
+            put_value(args, &rows[row].record, &columns[i]);
+        }
+        args_array_end_some(args);
+    }
+    for (size_t i = 0; i < COLUMNS; i++) {
+        if (!columns[i].each) {
+            put_value(args, &rows[0].record, &columns[i]);
+        }
     }
 }
 

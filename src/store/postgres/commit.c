@@ -266,6 +266,16 @@ static void send_rows(
     }
 }
 
+static void send_inserts(struct pg_store *self, const struct pg_row *rows, size_t count)
+{
+    if (count > 0 && columns_alike(rows, count)) {
+        columns_put_alike(&self->link.args, rows, count);
+        link_send(&self->link, PG_ALIKE);
+    } else {
+        send_rows(self, PG_INSERT, rows, count);
+    }
+}
+
 static void send_touches(struct pg_store *self, const struct plan *plan)
 {
     struct pg_args *args = &self->link.args;
@@ -311,9 +321,7 @@ static void put_entry(struct pg_args *args, const struct entry *entry,
 {
     switch (column) {
     case ENTRY_SEQ: args_int8(args, (int64_t)entry->seq); return;
-    case ENTRY_KIND:
-        args_str(args, entry->kind == ENTRY_EVIDENCE ? "evidence" : "checkpoint");
-        return;
+    case ENTRY_KIND: args_bool(args, entry->kind != ENTRY_EVIDENCE); return;
     case ENTRY_DECIDED: args_time(args, entry->time_ms); return;
     case ENTRY_TENANT: args_slice(args, entry->tenant); return;
     case ENTRY_OPERATION:
@@ -367,7 +375,7 @@ static const unsigned char *chain_of(const struct pg_store *self, const struct p
 static void send_entries(struct pg_store *self, const struct plan *plan)
 {
     static const enum pg_type types[ENTRY_COLUMNS] = {[ENTRY_SEQ] = PG_INT8,
-        [ENTRY_KIND] = PG_TEXT,
+        [ENTRY_KIND] = PG_BOOL,
         [ENTRY_DECIDED] = PG_TIMESTAMPTZ,
         [ENTRY_TENANT] = PG_TEXT,
         [ENTRY_OPERATION] = PG_UUID,
@@ -399,7 +407,7 @@ static void send_plan(struct pg_store *self, const struct plan *plan)
 {
     ASSERT(plan->inserts + plan->updates <= plan->capacity);
     send_place(self, plan);
-    send_rows(self, PG_INSERT, plan->rows, plan->inserts);
+    send_inserts(self, plan->rows, plan->inserts);
     send_rows(self, PG_UPDATE, plan->rows + plan->capacity - plan->updates, plan->updates);
     pg_intake_drop(self, plan->rows + plan->capacity - plan->updates, plan->updates);
     send_touches(self, plan);

@@ -33,7 +33,7 @@
 #include "store/postgres/postgres.h"
 
 /* The version of the schema that this program reads and writes. */
-enum { PG_SCHEMA_VERSION = 4 };
+enum { PG_SCHEMA_VERSION = 5 };
 
 enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 
@@ -45,6 +45,7 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 #define PG_COUNTS  "counts"
 #define PG_MARK    "mark"
 #define PG_INSERT  "insert"
+#define PG_ALIKE   "alike"
 #define PG_UPDATE  "update"
 #define PG_THERE   "there"
 #define PG_TOUCH   "touch"

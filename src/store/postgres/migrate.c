@@ -28,6 +28,7 @@ static const struct {
     {2, pg_schema_2, &pg_schema_2_bytes},
     {3, pg_schema_3, &pg_schema_3_bytes},
     {4, pg_schema_4, &pg_schema_4_bytes},
+    {5, pg_schema_5, &pg_schema_5_bytes},
 };
 
 /* What a role needs to run Once: no right to create, drop or alter anything, nor to change or

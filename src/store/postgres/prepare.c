@@ -34,7 +34,8 @@ struct ask {
 struct asking {
     struct ask *asks; /* in the order of low */
     size_t count;
-    size_t *of; /* for each want its ask */
+    size_t *of;   /* for each want its ask */
+    bool sources; /* one of them wants the record of its source */
 };
 
 /* The first of the wants that share a record. */
@@ -119,6 +120,7 @@ static enum status asking_init(
     for (size_t i = 0; i < batch->count; i++) {
         asking->of[i] = asking->of[root_of(batch, i)];
         ask_bodies(&asking->asks[asking->of[i]], &batch->wants[i]);
+        asking->sources = asking->sources || batch->wants[i].source;
     }
     return OK;
 }
@@ -216,8 +218,10 @@ static void send_batch(
         send_locks(self, asking);
     }
     send_load(self, asking);
-    put_ranges(&self->link.args, asking, true);
-    link_send(&self->link, PG_SOURCES);
+    if (asking->sources) {
+        put_ranges(&self->link.args, asking, true);
+        link_send(&self->link, PG_SOURCES);
+    }
     args_int8(&self->link.args, locks ? (int64_t)batch->fences : 0);
     args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
     args_time(&self->link.args, pg_time_now(self).time_ms - LIMIT_HOLDER_GONE_MS);
@@ -273,6 +277,7 @@ static enum status take_records(struct pg_store *self, struct asking *asking,
 /* The row of a source's record among rows ordered by hash; -1: absent. */
 static int find_source(const PGresult *sources, const struct digest *hash)
 {
+    ASSERT(sources != NULL); /* the want was known when the batch was sent */
     int low = 0;
     int high = PQntuples(sources);
     while (low < high) {
@@ -402,7 +407,9 @@ static enum status receive(struct pg_store *self, struct store_batch *batch, str
     }
     int columns = columns_count();
     status = status == OK ? pg_rows(self, 1 + columns + 2, &records, err) : status;
-    status = status == OK ? pg_rows(self, columns, &sources, err) : status;
+    if (asking->sources) {
+        status = status == OK ? pg_rows(self, columns, &sources, err) : status;
+    }
     status = status == OK ? pg_rows(self, 5, &meta, err) : status;
     status = status == OK ? take_meta(self, meta, batch, err) : status;
     status = status == OK ? pg_counts_take(self, STORE_KINDS_ASKED, &batch->counts, err) : status;

@@ -16,5 +16,7 @@ extern const char pg_schema_3[];
 extern const size_t pg_schema_3_bytes;
 extern const char pg_schema_4[];
 extern const size_t pg_schema_4_bytes;
+extern const char pg_schema_5[];
+extern const size_t pg_schema_5_bytes;
 
 #endif

@@ -6,9 +6,9 @@
  */
 #include "store/postgres/impl.h"
 
-/* {record}, {insert} and {update} stand for texts from columns.c; {wants} for the records that a
- * batch asks for: by key both ends of the range are its hash; by id the range has all hashes with
- * the id's prefix. */
+/* {record}, {insert}, {alike} and {update} stand for texts from columns.c; {wants} for the records
+ * that a batch asks for: by key both ends of the range are its hash; by id the range has all hashes
+ * with the id's prefix. */
 static const struct {
     const char *name;
     const char *sql;
@@ -54,6 +54,7 @@ static const struct {
         " SELECT expect_marked((SELECT count(*) FROM marked WHERE epoch = $2"
         " AND commits - 1 = $3))"},
     {PG_INSERT, "{insert}"},
+    {PG_ALIKE, "{alike}"},
     {PG_UPDATE, "{update}"},
     {PG_THERE, "SELECT key_hash FROM records WHERE key_hash = ANY ($1::bytea[])"},
     {PG_TOUCH,
@@ -65,10 +66,12 @@ static const struct {
         " SELECT expect_changed(ARRAY(SELECT key_hash FROM w), ARRAY(SELECT key_hash FROM done))"},
     {PG_ENTRIES,
         "INSERT INTO entries (chain_id, seq, kind, decided_at, tenant_id, operation_id, prev_hash,"
-        " hash, entry) SELECT $1::uuid, seq, kind::entry_kind, decided_at, tenant_id, operation_id,"
-        " prev_hash, hash, entry FROM unnest($2::bigint[], $3::text[], $4::timestamptz[],"
-        " $5::text[], $6::uuid[], $7::bytea[], $8::bytea[], $9::text[]) AS w (seq, kind,"
-        " decided_at, tenant_id, operation_id, prev_hash, hash, entry)"},
+        " hash, entry) SELECT $1::uuid, seq, CASE WHEN is_note THEN 'checkpoint'::entry_kind"
+        " ELSE 'evidence'::entry_kind END, decided_at, tenant_id, operation_id,"
+        " prev_hash, hash, entry FROM (SELECT unnest($2::bigint[]) AS seq, unnest($3::boolean[]) AS"
+        " is_note, unnest($4::timestamptz[]) AS decided_at, unnest($5::text[]) AS tenant_id,"
+        " unnest($6::uuid[]) AS operation_id, unnest($7::bytea[]) AS prev_hash,"
+        " unnest($8::bytea[]) AS hash, unnest($9::text[]) AS entry) AS w"},
     {PG_RAISE, "SELECT raise_fences($1)"},
     {PG_NOTIFY, "SELECT pg_notify($1, k) FROM unnest($2::text[]) AS k"},
     {PG_LISTENS, "UPDATE chains SET listens = true WHERE chain_id = $1"},
@@ -172,6 +175,8 @@ static void expand(struct buf *out, const char *sql)
             columns_select(out, "s");
         } else if (slice_starts(rest, SLICE_LIT("{insert}"))) {
             columns_insert(out);
+        } else if (slice_starts(rest, SLICE_LIT("{alike}"))) {
+            columns_insert_alike(out);
         } else if (slice_starts(rest, SLICE_LIT("{update}"))) {
             columns_update(out);
         } else if (slice_starts(rest, SLICE_LIT("{wants}"))) {

@@ -1,0 +1,286 @@
+"""Fences HTTP handlers: what `once.wsgi` and `once.asgi` share.
+
+A request with a key is begun before the handler runs and sealed before its answer leaves. Answers
+are those of the gateway's profile `ietf`: a conflict is 422, an operation that runs is 409 with
+Retry-After, an unknown one is 409, a replay is the first answer with `Idempotent-Replayed: true`.
+If Once cannot be reached nothing runs: 503.
+"""
+import base64
+import hashlib
+import http
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import format_datetime
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+
+from .canon import canonical, loads
+from .client import _find, _uuid7
+from .errors import CallError, Conflict, InProgress, OnceError, OutcomeUnknown, Problem
+from .fences import Fences, Grant, Replay
+
+__all__ = ["Answer", "Handlers", "Request"]
+
+KEY_CHARACTERS_MAX = 255
+RELEASED = (408, 425, 429, 503)  # these say that nothing was done
+UNKEPT = ("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+    "idempotency-key", "request-id", "idempotent-replayed", "original-request-id",
+    "upstream-request-id", "set-cookie", "set-cookie2", "last-modified", "content-length", "date",
+    "age", "server-timing")
+UNKEPT_PREFIXES = ("proxy-", "once-", "ratelimit", "x-ratelimit", "x-rate-limit")
+DETAILS = {  # code: (status, effect, retry, type of the error member, text)
+    "idempotency_key_missing": (400, "no", "no", "invalid_request_error",
+        "the Idempotency-Key field is missing; nothing was done"),
+    "idempotency_key_invalid": (400, "no", "no", "invalid_request_error",
+        "the Idempotency-Key field is not well formed; nothing was done"),
+    "body_too_large": (413, "no", "no", "invalid_request_error",
+        "the body is too long to be fenced; nothing was done"),
+    "idempotency_conflict": (422, "no", "no", "idempotency_error",
+        "the idempotency key was used with a different request; nothing was done"),
+    "in_progress": (409, "unknown", "after", "invalid_request_error",
+        "the first request with this idempotency key is still running; ask again with the same "
+        "key"),
+    "outcome_unknown": (409, "unknown", "no", "api_error",
+        "nobody knows whether the effect happened; the operation is held until it is settled"),
+    "outcome_not_retained": (410, "yes", "no", "api_error",
+        "it was executed, and its answer was too large to be kept"),
+    "too_many_duplicates": (429, "no", "after", "invalid_request_error",
+        "duplicates of this key come faster than limits.duplicate_rate"),
+    "unavailable": (503, "no", "safe", "api_error",
+        "Once does not take anything at the moment; nothing was done"),
+    "outcome_not_sealed": (503, "unknown", "after", "api_error",
+        "the handler answered, and Once could not record its answer"),
+}
+DECISIONS = {"idempotency_conflict": "conflict_rejected", "in_progress": "in_progress",
+    "outcome_unknown": "held_unknown"}
+Fields = List[Tuple[str, str]]
+
+
+@dataclass
+class Request:
+    """A request, read whole."""
+
+    method: str
+    path: str  # as canonical_path has it
+    query: str
+    headers: Fields
+    body: bytes
+    id: str = ""  # its Request-Id, or a new one
+
+    def __post_init__(self) -> None:
+        given = _find(self.headers, "Request-Id")
+        self.id = given if re.fullmatch(r"[!-~]{1,200}", given) else _uuid7()
+
+
+@dataclass
+class Answer:
+    """An answer, whole."""
+
+    status: int
+    headers: Fields = field(default_factory=list)
+    body: bytes = b""
+
+
+class Handlers:
+    """How handlers are fenced."""
+
+    def __init__(self, fences: Optional[Fences] = None, *,
+            methods: Tuple[str, ...] = ("POST", "PUT", "PATCH", "DELETE"), wait: str = "10s",
+            lease: str = "60s", ttl: Optional[str] = None, on_unknown: Optional[str] = None,
+            principal: Optional[Callable[[Request], Optional[str]]] = None,
+            on_status: Optional[Mapping[int, str]] = None,
+            body_bytes_max: int = 10 << 20) -> None:
+        """principal: whose the request is; by default a digest of its Authorization or API key.
+        on_status: {500: "release"} says that the handler rolls back before it answers 500; the
+        values are seal, release and unknown."""
+        self.fences = fences or Fences()
+        self.methods, self.body_bytes_max = methods, body_bytes_max
+        self.options = {"wait": wait, "lease": lease, "ttl": ttl, "on_unknown": on_unknown}
+        self.principal, self.on_status = principal or principal_of, dict(on_status or {})
+
+    def begin(self, request: Request) -> Union[Grant, Answer]:
+        """A grant, or the answer that the request gets instead of the handler's."""
+        fields = [value for name, value in request.headers if name.lower() == "idempotency-key"]
+        if not fields:
+            return self.refuse(request, "idempotency_key_missing")
+        key = key_of(fields)
+        if key is None:
+            return self.refuse(request, "idempotency_key_invalid")
+        try:
+            begun = self.fences._begin(f"{request.method} {request.path}", key, is_patient=False,
+                fingerprint=fingerprint(request), principal=self.principal(request),
+                trace={"request_id": request.id}, **self.options)
+        except Problem as problem:
+            return self._refused(request, problem)
+        except CallError:
+            return self.refuse(request, "unavailable")
+        return begun if isinstance(begun, Grant) else self._replay(request, begun)
+
+    def end(self, grant: Grant, request: Request, answer: Answer) -> Answer:
+        """Record the handler's answer. What it returns may leave."""
+        end, effect = end_of(answer.status, self.on_status), None
+        try:
+            if end == "release":
+                grant.release(f"the handler answered {answer.status}")
+                effect = "no"
+            elif end == "unknown":
+                grant.unknown(f"the handler answered {answer.status}")
+                effect = "unknown"
+            else:
+                self._seal(grant, end, outcome_of(answer, request.id))
+        except OnceError:
+            refused = self.refuse(request, "outcome_not_sealed", grant.operation_id)
+            return refused
+        mine = self._mine(request, grant.operation_id, "first_seen", effect)
+        said = {name.lower() for name, _ in mine}
+        kept = [each for each in answer.headers if each[0].lower() not in said]
+        return Answer(answer.status, kept + mine, answer.body)
+
+    def _seal(self, grant: Grant, status: str, outcome: Dict[str, Any]) -> None:
+        try:
+            grant.seal(outcome, status=status)
+        except Problem as problem:
+            if problem.status != 413:
+                raise
+            small = {"status": outcome["http"]["status"], "is_body_lost": True}
+            grant.seal({"http": small}, status=status)
+
+    def crashed(self, grant: Grant, error: BaseException) -> None:
+        """The handler raised: nobody knows what it did."""
+        try:
+            grant.unknown(f"the handler raised {type(error).__name__}")
+        except OnceError:
+            pass  # it becomes unknown when its lease ends
+
+    # --- Answers of our own ---
+
+    def refuse(self, request: Request, code: str, operation_id: Optional[str] = None,
+            retry_after: Optional[float] = None) -> Answer:
+        status, effect, retry, kind, text = DETAILS[code]
+        document = {"type": f"/docs/problems.md#{code}", "title": http.HTTPStatus(status).phrase,
+            "status": status, "detail": text, "code": code, "effect": effect, "retry": retry,
+            "request_id": request.id,
+            **({"operation_id": operation_id} if operation_id else {}),
+            "error": {"type": kind, "code": code, "message": text}}
+        headers = self._mine(request, operation_id, DECISIONS.get(code), effect)
+        headers.append(("Content-Type", "application/problem+json"))
+        if retry_after is not None:
+            headers.append(("Retry-After", str(max(1, round(retry_after)))))
+        return Answer(status, headers, json.dumps(document).encode())
+
+    def _refused(self, request: Request, problem: Problem) -> Answer:
+        codes = {Conflict: "idempotency_conflict", InProgress: "in_progress",
+            OutcomeUnknown: "outcome_unknown"}
+        code = codes.get(type(problem))
+        if code is None:
+            code = problem.code if problem.code in DETAILS else "unavailable"
+        return self.refuse(request, code, problem.operation_id, problem.retry_after)
+
+    def _replay(self, request: Request, replay: Replay) -> Answer:
+        kept = (replay.outcome or {}).get("http") if isinstance(replay.outcome, dict) else None
+        if kept is None:  # settled by a person, with an outcome of another form
+            body = b"" if replay.outcome is None else json.dumps(replay.outcome).encode()
+            kept = {"status": 200 if replay.status == "executed" else 422,
+                "headers": [["Content-Type", "application/json"]], "body": body.decode()}
+        if kept.get("is_body_lost"):
+            return self.refuse(request, "outcome_not_retained", replay.operation_id)
+        body = base64.b64decode(kept["body_base64"]) if "body_base64" in kept \
+            else kept.get("body", "").encode()
+        headers = [(name, value) for name, value in kept.get("headers", [])]
+        headers += self._mine(request, replay.operation_id, "duplicate_replayed", None)
+        headers += [("Idempotent-Replayed", "true"), ("Last-Modified", _http_date(replay))]
+        if kept.get("request_id"):
+            headers.append(("Original-Request-Id", kept["request_id"]))
+        return Answer(kept["status"], headers, body)
+
+    def _mine(self, request: Request, operation_id: Optional[str], decision: Optional[str],
+            effect: Optional[str]) -> Fields:
+        """The fields that say what Once did."""
+        key = _find(request.headers, "Idempotency-Key")
+        given = (("Idempotency-Key", key), ("Request-Id", request.id),
+            ("Once-Decision", decision), ("Once-Operation-Id", operation_id),
+            ("Once-Effect", effect))
+        return [(name, value) for name, value in given if value]
+
+
+def _http_date(replay: Replay) -> str:
+    sealed = datetime.strptime(replay.sealed_at[:19], "%Y-%m-%dT%H:%M:%S")
+    return format_datetime(sealed.replace(tzinfo=timezone.utc), usegmt=True)
+
+
+# --- Pure parts: the cases are in tests/vectors/sdk/handlers.json ---------------------------------
+
+
+def key_of(fields: List[str]) -> Optional[str]:
+    """The key that an Idempotency-Key field names: an RFC 9651 string, or bare. None: invalid."""
+    if len(fields) != 1:
+        return None
+    text = fields[0].strip(" \t")
+    if text.startswith('"'):
+        if not re.fullmatch(r'"(?:[ !#-\[\]-~]|\\["\\])*"', text):
+            return None
+        text = re.sub(r"\\(.)", r"\1", text[1:-1])
+    elif not re.fullmatch(r"[!#-+\--\[\]-~]*", text):
+        return None
+    return text if 0 < len(text) <= KEY_CHARACTERS_MAX else None
+
+
+def canonical_path(raw: bytes) -> str:
+    """Of the path as it was sent: one spelling for each path."""
+    def spelled(match: "re.Match[bytes]") -> bytes:
+        byte = bytes([int(match.group(1), 16)]) if match.group(1) else match.group()
+        is_plain = b"!" <= byte <= b"~" and byte != b"%" and not (match.group(1) and byte == b"/")
+        return byte if is_plain else b"%%%02X" % byte[0]
+
+    return re.sub(rb"%([0-9A-Fa-f]{2})|.", spelled, raw or b"/", flags=re.S).decode("ascii")
+
+
+def fingerprint(request: Request) -> str:
+    """SHA-256 of what was asked."""
+    content_type = _find(request.headers, "Content-Type").strip()
+    asked: Dict[str, Any] = {"method": request.method, "path": request.path,
+        "query": request.query}
+    essence = content_type.split(";")[0].strip().lower()
+    if essence == "application/json" or essence.endswith("+json"):
+        asked["content_type"] = essence
+        try:
+            asked["json"] = loads(request.body)
+            return hashlib.sha256(canonical(asked)).hexdigest()
+        except ValueError:
+            del asked["content_type"]
+            asked.pop("json", None)  # invalid or lossy: the bytes count
+    asked["content_type"] = content_type
+    asked["sha256"] = hashlib.sha256(request.body).hexdigest()
+    return hashlib.sha256(canonical(asked)).hexdigest()
+
+
+def end_of(status: int, on_status: Mapping[int, str]) -> str:
+    """executed and failed are sealed; release: nothing was done; unknown: it does not say."""
+    end = on_status.get(status)
+    if end is None:
+        end = "release" if status in RELEASED else "unknown" if status >= 500 else "seal"
+    if end == "seal":
+        return "executed" if status < 400 else "failed"
+    return end
+
+
+def outcome_of(answer: Answer, request_id: str) -> Dict[str, Any]:
+    """What is sealed of an answer."""
+    headers = [[name, value] for name, value in answer.headers if name.lower() not in UNKEPT
+        and not name.lower().startswith(UNKEPT_PREFIXES)]
+    kept: Dict[str, Any] = {"status": answer.status, "headers": headers}
+    try:
+        kept["body"] = answer.body.decode("utf-8")
+    except UnicodeDecodeError:
+        kept["body_base64"] = base64.b64encode(answer.body).decode()
+    return {"http": {**kept, "request_id": request_id}}
+
+
+def principal_of(request: Request) -> Optional[str]:
+    """SHA-256 of Authorization, else of an API key; None: everybody is one principal."""
+    for name in ("Authorization", "X-Api-Key", "Api-Key"):
+        value = _find(request.headers, name)
+        if value:
+            return hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()
+    return None

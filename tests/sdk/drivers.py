@@ -1,0 +1,59 @@
+"""One call through each SDK: drive(name, call) -> what came of it.
+
+call: {"method", "url", "retries", "idempotency_key"?, "request_id"?, "headers"?, "body"?}
+result: {"result": ok | unavailable | unknown | invalid, "status", "effect", "replayed",
+"attempts", "error"?}. An SDK whose language is not on this machine is skipped by name.
+"""
+import json
+import os
+import subprocess
+
+import once
+from once_server import BINARY
+
+TIMEOUT_S = 120  # far above what a call takes; a hang is a failure, not a wait
+RESULTS = {64: "invalid", 69: "unavailable", 75: "unknown"}
+
+
+def environment():
+    """Without what would change a call: a proxy, or settings of Once."""
+    return {name: value for name, value in os.environ.items()
+        if not name.startswith("ONCE_") and not name.lower().endswith("_proxy")}
+
+
+def drive_c(call):
+    words = [BINARY, "send", call["method"], call["url"], "--json", "--retries",
+        str(call["retries"]), "--deadline", "60s"]
+    for option in ("idempotency_key", "request_id"):
+        if option in call:
+            words += [f"--{option.replace('_', '-')}", call[option]]
+    for name, value in call.get("headers", {}).items():
+        words += ["--header", f"{name}: {value}"]
+    if call["method"] == "POST":
+        words += ["--data", call.get("body", "{}")]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+        env=environment(), timeout=TIMEOUT_S)
+    if not done.stdout:
+        return {"result": RESULTS[done.returncode], "error": done.stderr}
+    answer = json.loads(done.stdout)
+    if answer["status"] == 0:
+        return {**answer, "result": RESULTS[done.returncode]}
+    return {**answer, "result": "ok"}
+
+
+def drive_python(call):
+    client = once.Client()
+    try:
+        answer = client.send(call["method"], call["url"], call.get("body"),
+            headers=call.get("headers"), idempotency_key=call.get("idempotency_key"),
+            request_id=call.get("request_id"), retries=call["retries"])
+    except (once.Unavailable, once.NoAnswer) as error:
+        return {"result": "unavailable" if error.effect == "no" else "unknown", "status": 0,
+            "effect": error.effect, "replayed": False, "attempts": error.attempts}
+    finally:
+        client.close()
+    return {"result": "ok", "status": answer.status, "effect": answer.effect,
+        "replayed": answer.is_replayed, "attempts": answer.attempts}
+
+
+DRIVERS = {"c": drive_c, "python": drive_python}

@@ -1,0 +1,46 @@
+"""The archives that `make package-sdks` builds hold all that is needed, and nothing else."""
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from drivers import TIMEOUT_S, environment
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory):
+    place = tmp_path_factory.mktemp("archives")
+    done = subprocess.run([ROOT / "tools/package_sdks", str(place)], capture_output=True,
+        text=True, timeout=TIMEOUT_S, env=environment())
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def test_the_wheel_is_imported_from_where_it_was_unpacked(archives, tmp_path):
+    wheel, = archives.glob("once-*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    program = "import once, once.wsgi, once.asgi; print(once.__file__, once.__version__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+        cwd=tmp_path, env={**environment(), "PYTHONPATH": str(tmp_path)}, timeout=TIMEOUT_S)
+    assert done.stdout.split() == [str(tmp_path / "once/__init__.py"), "0.1.0"], done.stderr
+    assert (tmp_path / "once/py.typed").exists()
+    assert (tmp_path / "once-0.1.0.dist-info/LICENSE").exists()
+
+
+def test_the_sdist_has_the_sources(archives):
+    sdist, = archives.glob("once-*.tar.gz")
+    names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
+    assert {"README.md", "LICENSE", "pyproject.toml", "once/client.py", "once/py.typed"} <= names
+
+
+def test_the_python_sdk_passes_a_strict_type_check():
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    done = subprocess.run(["/usr/bin/python3", "-m", "mypy", "--strict", "--cache-dir=/dev/null",
+        "--python-version=3.9", "once"], cwd=ROOT / "sdk/python", capture_output=True, text=True,
+        timeout=600)
+    assert done.returncode == 0, done.stdout

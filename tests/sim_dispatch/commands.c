@@ -1,0 +1,579 @@
+/*
+ * Commands: their clients, the exchanges of the server, the handler, and what must hold of them.
+ *
+ * The model is DESIGN section 10: which status may follow which (may_follow), who may start what
+ * (command_begins), and what an answer may say (check_answer). A person settles a blocked command
+ * after a look at the handler's books, and only when no call of it can arrive any more.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/macros.h"
+#include "canon/json.h"
+#include "http/problem.h"
+#include "sim_dispatch.h"
+
+enum asked { ASK_SUBMIT, ASK_CONFIRM, ASK_DENY, ASK_RESOLVE, ASK_CANCEL, ASK_RETRY, ASK_READ };
+
+struct sim_exchange {
+    struct http_exchange http; /* first */
+    struct net_task task;
+    struct sim_process *process;
+    struct http_head head;
+    struct arena arena;
+    char text[512];
+    char body[256];
+    int command;
+    enum asked asked;
+    bool has_token; /* a right one, of … */
+    int epoch;
+    bool is_begun;
+};
+
+static const char *const rules[SIM_RULES] = {"hold", "takeover", "ask", "confirm", "pay"};
+
+void commands_make(void)
+{
+    for (int i = 0; i < SIM_COMMANDS; i++) {
+        struct sim_command *command = &sim->commands[i];
+        command->rule = (enum sim_rule)(i % SIM_RULES);
+        command->is_busy = sim_once_in(12);
+        (void)snprintf(command->key, sizeof command->key, "c%d", i);
+    }
+}
+
+int command_find(struct slice key)
+{
+    for (int i = 0; i < SIM_COMMANDS; i++) {
+        if (slice_is(key, sim->commands[i].key)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- decisions ----------------------------------------------------------------------------- */
+
+#define IS(status) (1u << RECORD_##status)
+#define TO_RUN     (IS(IN_PROGRESS) | IS(PENDING) | IS(WAITING))
+
+/* Without compensation, which no command here has. 0: absent. */
+static unsigned may_follow(const struct sim_command *command)
+{
+    if (command->version == 0) {
+        return command->rule == RULE_CONFIRM ? IS(WAITING) : IS(IN_PROGRESS);
+    }
+    switch (command->status) {
+    case RECORD_PENDING: return TO_RUN | IS(REJECTED) | IS(DEAD);
+    case RECORD_WAITING: return TO_RUN | IS(REJECTED) | IS(EXECUTED) | IS(FAILED);
+    case RECORD_IN_PROGRESS:
+    case RECORD_UNKNOWN: return TO_RUN | IS(UNKNOWN) | IS(EXECUTED) | IS(FAILED) | IS(DEAD);
+    case RECORD_DEAD: return IS(PENDING) | IS(REJECTED);
+    case RECORD_REJECTED: return command->rule == RULE_CONFIRM ? IS(WAITING) : IS(IN_PROGRESS);
+    case RECORD_EXECUTED:
+    case RECORD_FAILED:
+    case RECORD_RELEASED:
+    case RECORD_COMPENSATING:
+    case RECORD_COMPENSATED: break;
+    }
+    return 0; /* P3 */
+}
+
+/* The effect that a handler returned: it exists from the commit of its answer on. */
+static void effect_returned(const struct record *effect)
+{
+    for (int i = 0; i < SIM_COMMANDS; i++) {
+        struct sim_command *command = &sim->commands[i];
+        if (command->version == 0 || !op_id_equal(&command->op, &effect->parent)) {
+            continue;
+        }
+        if (command->returned == SIM_RETURNED) {
+            sim_violate("the effects of %s were made twice", command->key);
+            return;
+        }
+        struct sim_effect *made =
+            &sim->effects[SIM_EFFECTS_MAX + i * SIM_RETURNED + command->returned++];
+        made->type = TYPE_KEYED;
+        (void)snprintf(
+            made->key, sizeof made->key, "%.*s", (int)effect->key.key.len, effect->key.key.data);
+        return;
+    }
+}
+
+/* In the order of the commits. */
+void command_decided(const struct engine_call *call)
+{
+    const struct record *next = &call->decision.next;
+    if (call->err.status != OK || call->decision.change != CHANGE_PUT) {
+        return;
+    }
+    if (next->kind == RECORD_EFFECT && call->decision.kind == DECISION_ENQUEUED) {
+        effect_returned(next);
+    }
+    int number = next->kind == RECORD_COMMAND ? command_find(next->key.key) : -1;
+    if (number < 0) {
+        return;
+    }
+    struct sim_command *command = &sim->commands[number];
+    if (next->version != command->version + 1) {
+        sim_violate("%s: version %" PRIu64 " follows %" PRIu64, command->key, next->version,
+            command->version);
+    }
+    if ((may_follow(command) & 1u << next->status) == 0) {
+        sim_violate("%s is %s after %s", command->key, record_status_name(next->status),
+            command->version == 0 ? "nothing" : record_status_name(command->status));
+    }
+    bool is_new = command->version == 0 || command->status == RECORD_REJECTED;
+    sim->sometimes[SOMETIMES_STARTED_OVER] += is_new && command->version > 0;
+    sim->sometimes[SOMETIMES_AWAITED] += next->status == RECORD_WAITING && next->fence > 0;
+    command->epochs += is_new;
+    if (next->status == RECORD_PENDING && call->request.kind == REQUEST_RESOLVE &&
+        command->rule != RULE_TAKEOVER) {
+        command->is_doubtful = false; /* somebody looked, and it had not been done */
+    }
+    if (call->request.kind == REQUEST_WAKE && next->status == RECORD_IN_PROGRESS) {
+        command->starts++;
+        if (command->start_epoch == command->epochs) {
+            sim_violate("C2: %s was started twice by one confirmation", command->key);
+        }
+        command->start_epoch = command->epochs;
+    }
+    command->op = next->operation_id;
+    command->version = next->version;
+    command->status = next->status;
+}
+
+/* ---- the handler --------------------------------------------------------------------------- */
+
+void command_begins(const struct sim_wire *wire, const struct dispatching *run)
+{
+    struct sim_command *command = &sim->commands[wire->command];
+    struct arena arena;
+    struct record record = {.version = 0};
+    sim_say("process %d %s %s, attempt %u", wire->process, wire->asks ? "asks about" : "calls",
+        command->key, run->record.attempt);
+    if (wire->asks) {
+        sim_note(SOMETIMES_ASKED);
+        return;
+    }
+    sim_note(SOMETIMES_CALLED);
+    arena_init(&arena, &mem_libc, 1 << 22);
+    bool is_there = oracle_stored(RECORD_COMMAND, &run->record.operation_id, &arena, &record);
+    if (!is_there || record.status != RECORD_IN_PROGRESS || record.fence != run->record.fence ||
+        record.holder != sim->processes[wire->process].engine.janitor.incarnation) {
+        sim_violate("P6: %s was called without a durable grant", command->key);
+    }
+    arena_release(&arena);
+    if (command->rule == RULE_TAKEOVER) {
+        sim->sometimes[SOMETIMES_TAKEN_OVER] += command->is_doubtful;
+    } else if (command->is_doubtful) {
+        sim_violate("P5: %s is called again, and nobody knows of the first time", command->key);
+    }
+    if (command->rule == RULE_CONFIRM && command->sent_epoch < command->epochs) {
+        sim_violate("C2: %s was started without its confirmation", command->key);
+    }
+    command->is_doubtful = true;
+}
+
+void command_arrives(struct sim_wire *wire)
+{
+    struct sim_command *command = &sim->commands[wire->command];
+    if (wire->asks) {
+        bool is_visible = command->done > 0 && sim->now_ms >= command->visible_ms;
+        wire->status = wire->status != 200 ? wire->status : is_visible ? 200 : 404;
+        return;
+    }
+    command->was_refused |= wire->status == 402 || wire->status == 409;
+    if (!wire->does || (command->rule == RULE_TAKEOVER && command->done > 0)) {
+        return; /* such a handler recognises the key */
+    }
+    command->done++;
+    command->visible_ms = sim->now_ms + (int64_t)sim_below(4000);
+    sim_note(SOMETIMES_HANDLED);
+    sim_say("%s is done", command->key);
+    if (command->done > 1) {
+        sim_violate("P1: the handler did %s twice", command->key);
+    }
+}
+
+void command_ends(const struct sim_wire *wire, enum outcall_point point, unsigned status)
+{
+    bool says_no = point == OUTCALL_NOT_SENT ||
+                   (point == OUTCALL_ANSWERED && (status == 503 || status == 429));
+    if (!wire->asks && says_no) {
+        sim->commands[wire->command].is_doubtful = false;
+    }
+}
+
+struct slice command_answer(const struct sim_wire *wire)
+{
+    return sim->commands[wire->command].rule != RULE_PAY || wire->status != 200
+               ? SLICE_LIT("{\"summary\":\"Done.\"}")
+               : SLICE_LIT("{\"summary\":\"Paid.\",\"effects\":["
+                           "{\"effect_type\":\"keyed\",\"target\":{\"lane\":\"p\"},"
+                           "\"payload\":{\"amount\":1},\"ordinal\":0},"
+                           "{\"effect_type\":\"keyed\",\"target\":{\"lane\":\"p\"},"
+                           "\"payload\":{\"amount\":2},\"ordinal\":1}]}");
+}
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+static struct sim_exchange *of(struct http_exchange *http)
+{
+    return (struct sim_exchange *)(void *)http;
+}
+
+static struct slice member(const struct json_value *object, const char *name)
+{
+    const struct json_value *value =
+        json_is(object, JSON_OBJECT) ? json_find(object, slice_str(name)) : NULL;
+    return value != NULL && json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
+}
+
+static void take_token(struct sim_command *command, struct slice token, bool is_first)
+{
+    if (token.len == 0) {
+        return;
+    }
+    if (!is_first || ++command->tokens > command->epochs) {
+        sim_violate("a token of %s was shown to a duplicate", command->key);
+    }
+    (void)snprintf(command->token, sizeof command->token, "%.*s", (int)token.len, token.data);
+    command->token_epoch = command->epochs; /* a later one may have begun: then it is refused */
+}
+
+/* P3: whoever is shown an outcome is shown this one. */
+static void check_outcome(
+    struct sim_command *command, const struct json_value *root, struct slice body)
+{
+    const struct json_value *outcome = json_find(root, SLICE_LIT("outcome"));
+    struct slice text = outcome == NULL ? SLICE_LIT("-") : json_raw(body, outcome);
+    if (command->outcome[0] == '\0') {
+        (void)snprintf(command->outcome, sizeof command->outcome, "%.*s", (int)text.len, text.data);
+    } else if (!slice_is(text, command->outcome)) {
+        sim_violate("P3: %s is answered %.*s after %s", command->key, (int)text.len, text.data,
+            command->outcome);
+    }
+}
+
+static void check_document(
+    const struct sim_exchange *exchange, unsigned status, const struct json_value *root)
+{
+    struct sim_command *command = &sim->commands[exchange->command];
+    struct slice word = member(root, "status");
+    struct slice id = member(root, "operation_id");
+    bool is_first = slice_is(member(root, "decision"), "first_seen");
+    const struct json_value *confirmation = json_find(root, SLICE_LIT("confirmation"));
+    if (id.len > 0) {
+        (void)snprintf(command->id, sizeof command->id, "%.*s", (int)id.len, id.data);
+    }
+    if (confirmation != NULL) {
+        take_token(command, member(confirmation, "token"), is_first);
+    }
+    if (status == 201 || (status == 200 && slice_is(word, "executed"))) {
+        sim_note(status == 201 ? SOMETIMES_EXECUTED : SOMETIMES_REPLAYED);
+        if (command->done == 0) {
+            sim_violate("%s is answered as executed and was not", command->key);
+        }
+        if (exchange->asked == ASK_SUBMIT || exchange->asked == ASK_CONFIRM) {
+            check_outcome(command, root, exchange->http.body);
+        }
+    }
+}
+
+static void check_answer(struct sim_exchange *exchange, unsigned status, struct slice body)
+{
+    static const struct {
+        unsigned statuses[9];
+    } known[] = {
+        [ASK_SUBMIT] = {{200, 201, 202, 409, 503, 504}},
+        [ASK_CONFIRM] = {{200, 201, 202, 403, 429, 503, 504}},
+        [ASK_DENY] = {{200, 403, 429, 503}},
+        [ASK_RESOLVE] = {{200, 404, 409, 503}},
+        [ASK_CANCEL] = {{200, 404, 409, 503}},
+        [ASK_RETRY] = {{200, 404, 409, 503}},
+        [ASK_READ] = {{200, 404, 503}},
+    };
+    const struct sim_command *command = &sim->commands[exchange->command];
+    bool is_known = false;
+    for (size_t i = 0; i < COUNT(known[0].statuses); i++) {
+        is_known = is_known || known[exchange->asked].statuses[i] == status;
+    }
+    if (!is_known) {
+        sim_violate("%s: request %d is answered %u %.*s", command->key, exchange->asked, status,
+            (int)(body.len < 120 ? body.len : 120), body.data);
+        return;
+    }
+    bool is_accepted = status < 300 || status == 504;
+    if ((exchange->asked == ASK_CONFIRM || exchange->asked == ASK_DENY) && is_accepted) {
+        sim_note(exchange->asked == ASK_DENY ? SOMETIMES_DENIED : SOMETIMES_CONFIRMED);
+        if (!exchange->has_token) {
+            sim_violate("C2: a wrong token of %s was accepted", command->key);
+        }
+    }
+    sim->sometimes[SOMETIMES_NOT_CONFIRMED] += exchange->asked == ASK_CONFIRM && status == 403;
+    sim->sometimes[SOMETIMES_SETTLED] += exchange->asked == ASK_RESOLVE && status == 200;
+    sim->sometimes[SOMETIMES_CANCELLED] += exchange->asked == ASK_CANCEL && status == 200;
+}
+
+void http_answer_begin(struct http_exchange *http, unsigned status)
+{
+    ASSERT(!of(http)->is_begun);
+    of(http)->is_begun = true;
+    http->status = status;
+}
+
+void http_answer_field(struct http_exchange *http, struct slice name, struct slice value)
+{
+    (void)http;
+    (void)name;
+    (void)value;
+}
+
+void http_answer_close(struct http_exchange *http)
+{
+    (void)http;
+}
+
+void http_answer_end(
+    struct http_exchange *http, struct slice content_type, struct slice body, bool is_stable)
+{
+    struct sim_exchange *exchange = of(http);
+    const struct json_value *root = NULL;
+    struct arena arena;
+    struct err err;
+    (void)content_type;
+    (void)is_stable;
+    sim_say("%s: request %d is answered %u", sim->commands[exchange->command].key, exchange->asked,
+        http->status);
+    check_answer(exchange, http->status, body);
+    arena_init(&arena, &mem_libc, 1 << 22);
+    if (json_read(body, &arena, &root, &err) != OK || !json_is(root, JSON_OBJECT)) {
+        sim_violate("an answer is not JSON: %.*s", (int)body.len, body.data);
+    } else if (http->status < 300) {
+        http->body = body;
+        check_document(exchange, http->status, root);
+    }
+    arena_release(&arena);
+    arena_release(&exchange->arena);
+    mem_free(&exchange->process->memory.mem, exchange); /* so that a later use is seen */
+}
+
+void http_server_stats(struct http_server *server, struct http_server_stats *ret_stats)
+{
+    (void)server;
+    *ret_stats = (struct http_server_stats){.accepted = 0};
+}
+
+void http_turn(struct http_exchange *http)
+{
+    (void)http; /* there is always one */
+}
+
+static void on_woken(struct net_task *task)
+{
+    struct sim_exchange *exchange = CONTAINER_OF(task, struct sim_exchange, task);
+    exchange->http.resume(NULL, &exchange->http);
+}
+
+void http_wake(struct http_exchange *http)
+{
+    of(http)->task.run = on_woken;
+    net_loop_post(of(http)->process->loop, &of(http)->task);
+}
+
+/* ---- clients ------------------------------------------------------------------------------- */
+
+static void ask(struct sim_exchange *exchange, const char *method, const char *path)
+{
+    struct http_limits limits = HTTP_LIMITS_DEFAULT;
+    struct http_refusal refusal;
+    size_t bytes = strlen(exchange->body);
+    int all = snprintf(exchange->text, sizeof exchange->text,
+        "%s /v1/commands%s HTTP/1.1\r\nHost: once.test\r\nContent-Type: application/json\r\n"
+        "Content-Length: %zu\r\n\r\n",
+        method, path, bytes);
+    http_head_init(&exchange->head);
+    ASSERT(http_request_head(slice_of(exchange->text, (size_t)all), &limits, &exchange->head,
+               &refusal) == HTTP_DONE);
+    exchange->http = (struct http_exchange){.head = &exchange->head,
+        .body = slice_of(exchange->body, bytes),
+        .request_id = SLICE_LIT("r-1"),
+        .peer = SLICE_LIT("127.0.0.1:1"),
+        .arena = &exchange->arena,
+        .body_bytes_max = 1 << 20,
+        .started_nanos = clock_nanos()};
+    sim_say("%s: request %d", sim->commands[exchange->command].key, exchange->asked);
+    api_handle(exchange->process->api, &exchange->http);
+}
+
+/* A call of it may still arrive, or its answer be settled. */
+static bool is_on_its_way(int number)
+{
+    for (int i = 0; i < sim->wire_count; i++) {
+        const struct sim_wire *wire = &sim->wires[i];
+        if (wire->command == number && !wire->asks &&
+            (wire->arrives_ms != INT64_MAX || wire->out != NULL)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum asked choose(const struct sim_command *command)
+{
+    if (command->id[0] == '\0' || sim_once_in(3)) {
+        return ASK_SUBMIT;
+    }
+    if (command->rule == RULE_CONFIRM && !sim_once_in(4)) {
+        return sim_once_in(5) ? ASK_DENY : ASK_CONFIRM;
+    }
+    static const enum asked others[] = {ASK_RESOLVE, ASK_RESOLVE, ASK_RETRY, ASK_READ, ASK_SUBMIT};
+    return sim_once_in(12) ? ASK_CANCEL : others[sim_below(COUNT(others))];
+}
+
+static void ask_with_token(struct sim_exchange *exchange, struct sim_command *command)
+{
+    static const char *const verbs[] = {[ASK_CONFIRM] = "confirm", [ASK_DENY] = "deny"};
+    char path[96];
+    bool is_wrong = command->token[0] == '\0' || sim_once_in(4);
+    exchange->has_token = !is_wrong;
+    exchange->epoch = command->token_epoch;
+    (void)snprintf(exchange->body, sizeof exchange->body, "{\"token\":\"%s\"}",
+        is_wrong ? "wrong" : command->token);
+    if (!is_wrong && exchange->asked == ASK_CONFIRM) {
+        command->sent_epoch = command->token_epoch;
+    }
+    (void)snprintf(path, sizeof path, "/%s/%s", command->id, verbs[exchange->asked]);
+    ask(exchange, "POST", path);
+}
+
+static void ask_as_a_person(struct sim_exchange *exchange, const struct sim_command *command)
+{
+    char path[96];
+    const char *verb = exchange->asked == ASK_RESOLVE ? "resolve" : "recover";
+    if (exchange->asked == ASK_RESOLVE) {
+        (void)snprintf(exchange->body, sizeof exchange->body,
+            "{\"status\":\"%s\",\"reason\":\"it is in their books\"}",
+            command->done > 0 ? "executed" : "not_executed");
+    } else {
+        (void)snprintf(exchange->body, sizeof exchange->body, "{\"action\":\"%s\"}",
+            exchange->asked == ASK_CANCEL ? "cancel" : "retry");
+    }
+    (void)snprintf(path, sizeof path, "/%s/%s", command->id, verb);
+    ask(exchange, "POST", path);
+}
+
+static void ask_one(struct sim_exchange *exchange)
+{
+    struct sim_command *command = &sim->commands[exchange->command];
+    char path[80];
+    switch (exchange->asked) {
+    case ASK_SUBMIT:
+        (void)snprintf(exchange->body, sizeof exchange->body,
+            "{\"actor_id\":\"ana\",\"idempotency_key\":\"%s\",\"intent\":{\"entity\":\"c\","
+            "\"action\":\"%s\",\"target\":{\"n\":%d}},\"args\":{}}",
+            command->key, rules[command->rule], exchange->command);
+        ask(exchange, "POST", "");
+        return;
+    case ASK_CONFIRM:
+    case ASK_DENY: ask_with_token(exchange, command); return;
+    case ASK_RESOLVE:
+    case ASK_CANCEL:
+    case ASK_RETRY: ask_as_a_person(exchange, command); return;
+    case ASK_READ:
+        (void)snprintf(path, sizeof path, "/%s", command->id);
+        ask(exchange, "GET", path);
+        return;
+    }
+}
+
+void commands_step(struct sim_process *process)
+{
+    int number = (int)sim_below(SIM_COMMANDS);
+    struct sim_exchange *exchange = mem_zalloc(&process->memory.mem, 1, sizeof *exchange);
+    exchange->process = process;
+    exchange->command = number;
+    exchange->asked = choose(&sim->commands[number]);
+    if (exchange->asked == ASK_RESOLVE && is_on_its_way(number)) {
+        exchange->asked = ASK_READ; /* it is too early to tell */
+    }
+    arena_init(&exchange->arena, &process->memory.mem, 16 << 20);
+    ask_one(exchange);
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+static bool has_effects(int number, enum record_status status, struct arena *arena)
+{
+    int found = 0;
+    for (int i = 0; i < SIM_RETURNED; i++) {
+        const struct sim_effect *effect =
+            &sim->effects[SIM_EFFECTS_MAX + number * SIM_RETURNED + i];
+        struct record record;
+        found += effect->is_known && oracle_stored(RECORD_EFFECT, &effect->id, arena, &record) &&
+                 record.status == status;
+    }
+    return status == RECORD_EXECUTED ? found == SIM_RETURNED : found > 0;
+}
+
+static void end_one(int number, struct arena *arena)
+{
+    const struct sim_command *command = &sim->commands[number];
+    struct record record;
+    if (command->version == 0) {
+        return;
+    }
+    if (!oracle_stored(RECORD_COMMAND, &command->op, arena, &record) ||
+        record.status != command->status) {
+        sim_violate("%s is forgotten", command->key);
+        return;
+    }
+    bool is_paid = command->rule == RULE_PAY;
+    bool may_be = false;
+    switch (record.status) {
+    case RECORD_EXECUTED:
+        sim_note(SOMETIMES_C_EXECUTED);
+        may_be = command->done == 1 && (!is_paid || command->returned == 0 ||
+                                           has_effects(number, RECORD_EXECUTED, arena));
+        break;
+    case RECORD_FAILED:
+        sim_note(SOMETIMES_C_FAILED);
+        may_be = command->was_refused || (is_paid && command->returned > 0);
+        break;
+    case RECORD_REJECTED:
+        sim_note(SOMETIMES_C_REJECTED);
+        may_be = command->done == 0 || command->rule == RULE_TAKEOVER;
+        break;
+    case RECORD_DEAD:
+        sim_note(SOMETIMES_C_DEAD);
+        may_be = command->done == 0 || command->rule == RULE_TAKEOVER;
+        break;
+    case RECORD_UNKNOWN:
+        sim_note(SOMETIMES_C_HELD);
+        may_be = command->rule != RULE_TAKEOVER && command->rule != RULE_ASK;
+        break;
+    case RECORD_WAITING: may_be = is_paid && has_effects(number, RECORD_UNKNOWN, arena); break;
+    case RECORD_IN_PROGRESS:
+    case RECORD_PENDING:
+    case RECORD_RELEASED:
+    case RECORD_COMPENSATING:
+    case RECORD_COMPENSATED: break;
+    }
+    if (!may_be) {
+        sim_violate("%s is %s at the end and was done %d times", command->key,
+            record_status_name(record.status), command->done);
+    }
+}
+
+void commands_end(void)
+{
+    struct arena arena;
+    arena_init(&arena, &mem_libc, 1 << 26);
+    for (int i = 0; i < SIM_COMMANDS; i++) {
+        end_one(i, &arena);
+    }
+    arena_release(&arena);
+}
