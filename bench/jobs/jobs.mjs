@@ -2,11 +2,12 @@
 // creation of a job to its first byte at the provider, there and for effects of Once.
 //
 //     node jobs.mjs worker WHO HOST PROVIDER_PORT             until it is ended
-//     node jobs.mjs load WHO HOST SECONDS                     prints {"jobs", "created_s", "seconds"}
+//     node jobs.mjs load WHO HOST SECONDS                   prints {"jobs", "created_s", "seconds"}
 //     node jobs.mjs delay WHO HOST PROVIDER_PORT RATE COUNT   prints {"p50_us", "p99_us"}
 //
 // WHO: graphile, pgboss, or (delay alone) once. HOST: the directory of PostgreSQL's socket, or the
-// port of Once. The payload of a job is a line of standard input. A job is one POST to the provider, done when a 2xx was read.
+// port of Once. The payload of a job is a line of standard input. A job is one POST to the
+// provider, done when a 2xx was read.
 import { readFileSync } from "node:fs";
 import http from "node:http";
 import { Pool as HttpPool } from "undici";
@@ -26,7 +27,7 @@ const payload = JSON.parse(readFileSync(0, "utf8").split("\n")[0] || "{}");
 const pool = () => new pg.Pool({ host, user: "bench", database: "postgres", max: POOL });
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-// ---- The provider's side of a job -----------------------------------------------------------------
+// ---- The provider's side of a job ---------------------------------------------------------------
 
 function caller(port) {
   const provider = new HttpPool(`http://127.0.0.1:${port}`, { connections: IN_FLIGHT });
@@ -44,7 +45,7 @@ const logger = new Logger(() => (level, message) => {
   if (level === "error") console.error(message);
 });
 
-// ---- The peers ------------------------------------------------------------------------------------
+// ---- The peers ----------------------------------------------------------------------------------
 
 const graphile = {
   // https://worker.graphile.org/docs/performance: a local queue, and completions in batches.
@@ -117,7 +118,7 @@ const once = {
 
 const peer = { graphile, pgboss, once }[who];
 
-// ---- Roles ----------------------------------------------------------------------------------------
+// ---- Roles --------------------------------------------------------------------------------------
 
 async function worker(port) {
   await peer.work(caller(port));

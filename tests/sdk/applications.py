@@ -4,18 +4,30 @@ start(kind, once_url) -> an application; `calls` counts what its handlers did.
 """
 import collections
 import importlib
+import io
 import json
+import shutil
 import socketserver
+import subprocess
+import tempfile
 import threading
+import urllib.request
 import wsgiref.simple_server
+from pathlib import Path
 
 import pytest
 
+import npm
 import once
 import once.asgi
 import once.wsgi
+from drivers import environment, program
+from once_server import until
 
-KINDS = ["wsgi", "flask", "django-wsgi", "starlette", "fastapi", "django-asgi"]
+KINDS = ["wsgi", "flask", "django-wsgi", "starlette", "fastapi", "django-asgi", "node", "express",
+    "fastify"]
+HERE = Path(__file__).resolve().parent
+FRAMEWORKS = HERE.parent / "clients/frameworks"
 SLOW_S = 0.5  # long enough for duplicates to come while it runs; nothing depends on it
 BYTES = b"\xff\x00\xfe"
 FIELDS = {"Content-Type": "application/json", "Set-Cookie": "session=1", "X-Kept": "yes"}
@@ -28,6 +40,10 @@ class Shop:
         self.calls = collections.Counter()
         self.inside, self.gate = threading.Event(), threading.Event()
         self.gate.set()
+
+    def reset(self):
+        self.calls.clear()
+        self.inside.clear()
 
     def answer(self, method, path):
         """(status, fields, body)"""
@@ -142,7 +158,6 @@ class Quiet(wsgiref.simple_server.WSGIRequestHandler):
         pass
 
     def get_stderr(self):
-        import io
         return io.StringIO()  # where a traceback would go
 
 
@@ -176,17 +191,18 @@ class AsgiServer:
 
 class Application:
     def __init__(self, kind, once_url):
-        self.kind, self.once_url = kind, once_url
-        self.restart("10s")
-
-    def restart(self, wait):
-        self.wait, self.shop = wait, Shop()
-        made = MAKERS[self.kind](self.shop)
-        fences = once.Fences(self.once_url, client=once.Client(retries=1, idle_max=64))
-        is_wsgi = self.kind in ("wsgi", "flask", "django-wsgi")
+        self.kind, self.shop = kind, Shop()
+        made = MAKERS[kind](self.shop)
+        fences = once.Fences(once_url, client=once.Client(retries=1, idle_max=64))
+        is_wsgi = kind in ("wsgi", "flask", "django-wsgi")
         wrap = once.wsgi.Once if is_wsgi else once.asgi.Once
-        self.server = (WsgiServer if is_wsgi else AsgiServer)(wrap(made, fences, wait=wait))
+        self.server = (WsgiServer if is_wsgi else AsgiServer)(wrap(made, fences))
         self.port = self.server.port
+
+    def reset(self):
+        self.shop.reset()
+        if self.kind.startswith("django"):
+            django_view(self.shop)  # its URLs are the process's own: another one may have them
 
     @property
     def calls(self):
@@ -205,5 +221,51 @@ class Application:
         self.server.stop()
 
 
+class NodeApplication:
+    """app.mjs as a process. It is asked by reads, which pass through the middleware."""
+
+    def __init__(self, kind, once_url):
+        self.place = Path(tempfile.mkdtemp())
+        if kind != "node":
+            try:
+                npm.check_node(FRAMEWORKS)
+                (self.place / "node_modules").symlink_to(npm.node_modules(FRAMEWORKS))
+            except npm.Absent as absent:
+                pytest.skip(str(absent))
+        shutil.copy(HERE / "app.mjs", self.place)
+        env = {**environment(), "ONCE_SDK": str(HERE.parent.parent / "sdk/node")}
+        self.process = subprocess.Popen([program("node"), "app.mjs", kind, once_url],
+            cwd=self.place, env=env, stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        assert line, f"it ended with {self.process.wait()}"
+        self.port = int(line)
+
+    def reset(self):
+        self.ask("/reset")
+
+    def ask(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
+            return json.load(answer)
+
+    @property
+    def calls(self):
+        return collections.Counter(self.ask("/calls")["calls"])
+
+    def hold(self):
+        self.ask("/hold")
+
+    def entered(self):
+        until(lambda: self.ask("/entered")["isInside"], "it is not called", 120)
+
+    def let_go(self):
+        self.ask("/let-go")
+
+    def stop(self):
+        self.process.kill()
+        self.process.communicate()
+        shutil.rmtree(self.place)
+
+
 def start(kind, once_url):
-    return Application(kind, once_url)
+    is_node = kind in ("node", "express", "fastify")
+    return (NodeApplication if is_node else Application)(kind, once_url)

@@ -6,11 +6,16 @@ result: {"result": ok | unavailable | unknown | invalid, "status", "effect", "re
 """
 import json
 import os
+import shutil
 import subprocess
+from pathlib import Path
+
+import pytest
 
 import once
 from once_server import BINARY
 
+HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 120  # far above what a call takes; a hang is a failure, not a wait
 RESULTS = {64: "invalid", 69: "unavailable", 75: "unknown"}
 
@@ -56,4 +61,19 @@ def drive_python(call):
         "replayed": answer.is_replayed, "attempts": answer.attempts}
 
 
-DRIVERS = {"c": drive_c, "python": drive_python}
+def drive_node(call):
+    done = subprocess.run([program("node"), str(HERE / "drive.mjs")], input=json.dumps(call),
+        capture_output=True, text=True, env=environment(), timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def program(name):
+    """Where a language is; without it, its tests are skipped."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not here")
+    return found
+
+
+DRIVERS = {"c": drive_c, "python": drive_python, "node": drive_node}

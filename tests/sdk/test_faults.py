@@ -6,6 +6,7 @@ A failing run is repeated, as far as threads allow, with ONCE_TEST_SEED.
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -25,12 +26,16 @@ SEED = int(os.environ.get("ONCE_TEST_SEED") or time.time_ns() % 1000000)
 OPERATIONS = 10000 if LONG else 200
 THREADS = 32
 TIMEOUT_S = 3000
-PROGRAMS = {"python": (sys.executable, str(HERE / "load.py"))}
+PROGRAMS = {"python": (sys.executable, str(HERE / "load.py")),
+    "node": ("node", str(HERE / "load.mjs"))}
 
 
 @pytest.fixture(params=PROGRAMS)
 def program(request):
-    return PROGRAMS[request.param]
+    words = PROGRAMS[request.param]
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"{words[0]} is not here")
+    return words
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ that; POST /crash raises; POST /slow takes a while; POST /held waits until it is
 import concurrent.futures
 import http.client
 import json
+import uuid
 from pathlib import Path
 
 import pytest
 
 import applications
 from once import handlers as shared
+from once_server import Server
 
 CASES = json.loads(
     (Path(__file__).resolve().parent.parent / "vectors/sdk/handlers.json").read_text())
@@ -20,11 +22,27 @@ DUPLICATES = 100
 JSON = {"Content-Type": "application/json"}
 
 
-@pytest.fixture(params=applications.KINDS)
-def app(request, server):
-    application = applications.start(request.param, server.url)
-    yield application
-    application.stop()
+@pytest.fixture(scope="module", params=applications.KINDS)
+def one_app(request):
+    """One of each kind for all tests: a process of Node takes its time to start."""
+    server = Server()
+    try:
+        application = applications.start(request.param, server.url)
+        yield application
+        application.stop()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def app(one_app):
+    one_app.reset()
+    return one_app
+
+
+@pytest.fixture
+def key():
+    return str(uuid.uuid4())
 
 
 class Answer:
@@ -54,9 +72,9 @@ def charges(app):
     return send(app, "GET", "/charges").json()["charges"]
 
 
-def test_a_replay_is_the_first_answer(app):
-    first = post(app, "k", headers={"Request-Id": "r-1"})
-    again = post(app, '"k"', headers={"Request-Id": "r-2"})
+def test_a_replay_is_the_first_answer(app, key):
+    first = post(app, key, headers={"Request-Id": "r-1"})
+    again = post(app, f'"{key}"', headers={"Request-Id": "r-2"})
     assert (first.status, again.status) == (201, 201) and first.body == again.body
     assert first.headers["Once-Decision"] == "first_seen"
     assert first.headers["Idempotent-Replayed"] is None
@@ -64,7 +82,7 @@ def test_a_replay_is_the_first_answer(app):
     assert again.headers["Once-Decision"] == "duplicate_replayed"
     assert again.headers["Idempotent-Replayed"] == "true"
     assert again.headers["Original-Request-Id"] == "r-1" and again.headers["Request-Id"] == "r-2"
-    assert again.headers["Idempotency-Key"] == '"k"'
+    assert again.headers["Idempotency-Key"] == f'"{key}"'
     assert again.headers["Set-Cookie"] is None and again.headers["X-Kept"] == "yes"
     assert again.headers["Content-Type"] == first.headers["Content-Type"]
     assert again.headers["Once-Operation-Id"] == first.headers["Once-Operation-Id"]
@@ -72,20 +90,20 @@ def test_a_replay_is_the_first_answer(app):
     assert charges(app) == 1
 
 
-def test_another_body_is_a_conflict(app):
-    post(app, "k")
-    refused = post(app, "k", {"cents": 2})
+def test_another_body_is_a_conflict(app, key):
+    post(app, key)
+    refused = post(app, key, {"cents": 2})
     assert refused.status == 422 and refused.json()["code"] == "idempotency_conflict"
     assert refused.headers["Once-Decision"] == "conflict_rejected"
     assert refused.headers["Content-Type"].startswith("application/problem+json")
-    assert post(app, "k", path="/charges?a=1").status == 422
+    assert post(app, key, path="/charges?a=1").status == 422
     assert charges(app) == 1
 
 
-def test_the_scope_is_method_and_path_and_the_principal_is_apart(app):
-    assert post(app, "k").headers["Once-Decision"] == "first_seen"
-    assert post(app, "k", path="/end/200").headers["Once-Decision"] == "first_seen"
-    other = post(app, "k", headers={"Authorization": "Bearer other"})
+def test_the_scope_is_method_and_path_and_the_principal_is_apart(app, key):
+    assert post(app, key).headers["Once-Decision"] == "first_seen"
+    assert post(app, key, path="/end/200").headers["Once-Decision"] == "first_seen"
+    other = post(app, key, headers={"Authorization": "Bearer other"})
     assert other.headers["Once-Decision"] == "first_seen"
     assert charges(app) == 2
 
@@ -99,37 +117,37 @@ def test_a_key_is_needed(app, key, code):
     assert charges(app) == 0
 
 
-def test_a_refusal_of_the_handler_is_replayed(app):
-    first, again = post(app, "k", path="/end/404"), post(app, "k", path="/end/404")
+def test_a_refusal_of_the_handler_is_replayed(app, key):
+    first, again = post(app, key, path="/end/404"), post(app, key, path="/end/404")
     assert (first.status, again.status) == (404, 404) and first.body == again.body
     assert again.headers["Idempotent-Replayed"] == "true"
 
 
-def test_what_the_handler_did_not_do_may_be_tried_again(app):
+def test_what_the_handler_did_not_do_may_be_tried_again(app, key):
     for _ in range(2):
-        answer = post(app, "k", path="/end/503")
+        answer = post(app, key, path="/end/503")
         assert answer.status == 503 and answer.headers["Once-Decision"] == "first_seen"
         assert answer.headers["Once-Effect"] == "no"
 
 
 @pytest.mark.parametrize("path", ["/end/500", "/crash"])
-def test_after_a_500_nobody_knows(app, path):
-    assert post(app, "k", path=path).status == 500
-    held = post(app, "k", path=path)
+def test_after_a_500_nobody_knows(app, key, path):
+    assert post(app, key, path=path).status == 500
+    held = post(app, key, path=path)
     assert held.status == 409 and held.json()["code"] == "outcome_unknown"
     assert held.headers["Once-Decision"] == "held_unknown"
     assert held.headers["Once-Effect"] == "unknown"
     assert app.calls["crash" if path == "/crash" else "end"] == 1
 
 
-def test_bytes_come_back_as_they_were(app):
-    first, again = post(app, "k", path="/bytes"), post(app, "k", path="/bytes")
+def test_bytes_come_back_as_they_were(app, key):
+    first, again = post(app, key, path="/bytes"), post(app, key, path="/bytes")
     assert first.body == again.body == b"\xff\x00\xfe"
 
 
-def test_a_hundred_duplicates_at_once_are_one_call(app):
+def test_a_hundred_duplicates_at_once_are_one_call(app, key):
     with concurrent.futures.ThreadPoolExecutor(DUPLICATES) as pool:
-        answers = list(pool.map(lambda _: post(app, "k", path="/slow"), range(DUPLICATES)))
+        answers = list(pool.map(lambda _: post(app, key, path="/slow"), range(DUPLICATES)))
     assert app.calls["slow"] == 1
     done = [answer for answer in answers if answer.status == 201]
     assert done and len({answer.body for answer in done}) == 1
@@ -139,32 +157,42 @@ def test_a_hundred_duplicates_at_once_are_one_call(app):
     assert others <= {409, 429}, others  # still running; or a flood, as at the gateway
 
 
-def test_while_it_runs_a_duplicate_is_told_to_come_back(server, app):
-    if app.wait != "0s":
-        app.stop()
-        app.restart(wait="0s")
+def test_while_it_runs_a_duplicate_is_told_to_come_back(app, key):
     app.hold()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        first = pool.submit(post, app, "k", path="/held")
+        first = pool.submit(post, app, key, path="/held")
         app.entered()
-        refused = post(app, "k", path="/held")
+        refused = post(app, key, path="/held", headers={"Prefer": "wait=0"})
         app.let_go()
         assert first.result().status == 201
     assert refused.status == 409 and refused.json()["code"] == "in_progress"
     assert int(refused.headers["Retry-After"]) >= 1
-    assert post(app, "k", path="/held").headers["Idempotent-Replayed"] == "true"
+    assert post(app, key, path="/held").headers["Idempotent-Replayed"] == "true"
 
 
-def test_reads_pass_untouched(app):
-    answer = send(app, "GET", "/charges", key="k")
+def test_reads_pass_untouched(app, key):
+    answer = send(app, "GET", "/charges", key=key)
     assert answer.status == 200 and answer.headers["Once-Decision"] is None
 
 
-def test_without_once_nothing_runs(app, server):
-    server.kill9()
-    refused = post(app, "k")
-    assert refused.status == 503 and refused.json()["code"] == "unavailable"
-    assert refused.headers["Once-Effect"] == "no" and app.calls["charges"] == 0
+@pytest.mark.parametrize("kind", applications.KINDS)
+def test_without_once_nothing_is_said_to_be_done_and_nothing_runs(kind, key, server):
+    app = applications.start(kind, server.url)
+    try:
+        app.hold()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            running = pool.submit(post, app, key, path="/held")
+            app.entered()
+            server.kill9()
+            app.let_go()
+            unsealed = running.result()
+        assert unsealed.status == 503 and unsealed.json()["code"] == "outcome_not_sealed"
+        assert unsealed.headers["Once-Effect"] == "unknown"
+        refused = post(app, key)
+        assert refused.status == 503 and refused.json()["code"] == "unavailable"
+        assert refused.headers["Once-Effect"] == "no" and app.calls["charges"] == 0
+    finally:
+        app.stop()
 
 
 # --- The pure parts -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers import TIMEOUT_S, environment
+from drivers import TIMEOUT_S, environment, program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -36,6 +36,24 @@ def test_the_sdist_has_the_sources(archives):
     sdist, = archives.glob("once-*.tar.gz")
     names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
     assert {"README.md", "LICENSE", "pyproject.toml", "once/client.py", "once/py.typed"} <= names
+
+
+def test_the_npm_tarball_is_imported_from_where_it_was_unpacked(archives, tmp_path):
+    program("npm")
+    tarball, = archives.glob("once-sdk-*.tgz")
+    place = tmp_path / "node_modules"
+    tarfile.open(tarball).extractall(place)
+    (place / "package").rename(place / "once-sdk")
+    (tmp_path / "program.mjs").write_text("""
+        import { Client, VERSION } from "once-sdk";
+        import { once as express } from "once-sdk/express";
+        import fastify from "once-sdk/fastify";
+        console.log(VERSION, typeof Client, typeof express, typeof fastify);""")
+    done = subprocess.run([program("node"), "program.mjs"], capture_output=True, text=True,
+        cwd=tmp_path, env=environment(), timeout=TIMEOUT_S)
+    assert done.stdout.split() == ["0.1.0", "function", "function", "function"], done.stderr
+    names = {path.name for path in (place / "once-sdk").iterdir()}
+    assert {"README.md", "LICENSE", "index.d.ts", "express.d.ts", "fastify.d.ts"} <= names
 
 
 def test_the_python_sdk_passes_a_strict_type_check():

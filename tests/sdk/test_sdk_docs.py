@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from drivers import TIMEOUT_S, environment
+from drivers import TIMEOUT_S, environment, program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = {"docs/sdk/python.md": "python", "sdk/python/README.md": "python"}
-BLOCK = re.compile(r"^```(python|js|go)\n(.*?)^```\n\n```text\n(.*?)^```", re.M | re.S)
+PAGES = {"docs/sdk/python.md": "python", "sdk/python/README.md": "python",
+    "docs/sdk/node.md": "js", "sdk/node/README.md": "js"}
+BLOCK = re.compile(r"^```(python|js)\n(.*?)^```\n\n```text\n(.*?)^```", re.M | re.S)
 
 
 def programs():
@@ -27,6 +28,10 @@ def run(language, text, place):
     if language == "python":
         env["PYTHONPATH"] = str(ROOT / "sdk/python")
         words = [sys.executable, "program.py"]
+    else:
+        (place / "node_modules").mkdir()
+        (place / "node_modules/once-sdk").symlink_to(ROOT / "sdk/node")
+        words = [program("node"), "program.mjs"]
     (place / words[-1]).write_text(text)
     return subprocess.run(words, cwd=place, env=env, capture_output=True, text=True,
         timeout=TIMEOUT_S)

@@ -110,12 +110,17 @@ class Handlers:
         try:
             begun = self.fences._begin(f"{request.method} {request.path}", key, is_patient=False,
                 fingerprint=fingerprint(request), principal=self.principal(request),
-                trace={"request_id": request.id}, **self.options)
+                trace={"request_id": request.id}, **self._options_for(request))
         except Problem as problem:
             return self._refused(request, problem)
         except CallError:
             return self.refuse(request, "unavailable")
         return begun if isinstance(begun, Grant) else self._replay(request, begun)
+
+    def _options_for(self, request: Request) -> Dict[str, Any]:
+        """Prefer: wait=0 (RFC 7240) does not wait for a first request that still runs."""
+        is_hasty = re.search(r"(^|[,; ])wait=0+($|[,; ])", _find(request.headers, "Prefer"))
+        return {**self.options, "wait": "0s"} if is_hasty else self.options
 
     def end(self, grant: Grant, request: Request, answer: Answer) -> Answer:
         """Record the handler's answer. What it returns may leave."""

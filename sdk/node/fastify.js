@@ -1,0 +1,76 @@
+// Fences the handlers of a Fastify application without a gateway.
+//
+//     await app.register(once, { fences: new Fences("http://127.0.0.1:7411") });
+//
+// Answers to fenced requests are read whole before they are sent. Reads pass through untouched.
+import { Readable } from "node:stream";
+import { buffer } from "node:stream/consumers";
+import { Handlers, requestOf } from "./handlers.js";
+
+const FENCED = Symbol("once: the grant and the request");
+
+export async function once(app, { fences, ...options }) {
+  const handlers = new Handlers(fences, options);
+
+  app.addHook("preParsing", async (request, reply, payload) => {
+    if (!handlers.isFenced(request.raw.method)) return payload;
+    const body = await readBody(payload, handlers.bodyBytesMax);
+    const asked = requestOf(request.raw, request.raw.url, body ?? Buffer.alloc(0));
+    const begun = body === undefined ? handlers.refuse(asked, "body_too_large")
+      : await handlers.begin(asked);
+    if (!handlers.isGrant(begun)) return say(reply, begun);
+    request[FENCED] = { grant: begun, asked };
+    const again = Readable.from(body.length > 0 ? [body] : []);
+    again.receivedEncodedLength = body.length;
+    return again;
+  });
+
+  app.addHook("onSend", async (request, reply, payload) => {
+    const fenced = request[FENCED];
+    if (!fenced) return payload;
+    request[FENCED] = undefined;
+    const body = await bytesOf(payload);
+    const headers = Object.entries(reply.getHeaders())
+      .flatMap(([name, value]) => [value].flat().map((each) => [name, String(each)]));
+    const answer = { status: reply.statusCode, headers, body };
+    const last = await handlers.end(fenced.grant, fenced.asked, answer);
+    for (const [name] of headers) reply.removeHeader(name);
+    put(reply, last);
+    return last.body;
+  });
+}
+once[Symbol.for("skip-override")] = true; // for the whole application, not a part of it
+once[Symbol.for("fastify.display-name")] = "once";
+
+export default once;
+
+async function readBody(payload, bytesMax) {
+  const pieces = [];
+  let size = 0;
+  for await (const piece of payload) {
+    size += piece.length;
+    if (size > bytesMax) return undefined;
+    pieces.push(piece);
+  }
+  return Buffer.concat(pieces);
+}
+
+async function bytesOf(payload) {
+  if (payload === undefined || payload === null) return Buffer.alloc(0);
+  if (typeof payload === "string" || payload instanceof Uint8Array) return Buffer.from(payload);
+  return buffer(payload);
+}
+
+function put(reply, { status, headers, body }) {
+  reply.code(status);
+  const values = new Map();
+  for (const [name, value] of headers) values.set(name, [...(values.get(name) ?? []), value]);
+  for (const [name, all] of values) reply.header(name, all.length === 1 ? all[0] : all);
+  if (![204, 304].includes(status)) reply.header("Content-Length", body.length);
+}
+
+function say(reply, answer) {
+  put(reply, answer);
+  reply.send(answer.body);
+  return reply;
+}
