@@ -1,8 +1,9 @@
 /*
  * bench_canon: reading, canonicalising and hashing a command envelope of 1.1 KB, as a ratio to what
- * jansson takes to parse it. Both run in turn in one process, in short rounds and by the time of
- * the processor, so that other work on the machine disturbs both alike; each figure is the median.
- * jansson's json_decref is not counted, although our arena_clear is.
+ * jansson takes to parse it; and the key of the command, which is derived from a part of it. All
+ * run in turn in one process, in short rounds and by the time of the processor, so that other work
+ * on the machine disturbs them alike; each figure is the median. jansson's json_decref is not
+ * counted, although our arena_clear is.
  *
  * bench_canon [rounds=N]
  */
@@ -14,6 +15,7 @@
 #include "canon/digest.h"
 #include "canon/jcs.h"
 #include "canon/json.h"
+#include "canon/key.h"
 #include "peer_jansson.h"
 
 enum {
@@ -73,6 +75,20 @@ static uint64_t cpu_nanos(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+/* From the text to the key of its command (DESIGN section 7). */
+static double key_ns(struct ours *ours)
+{
+    uint64_t start = cpu_nanos();
+    for (int i = 0; i < BATCH * BATCHES; i++) {
+        const struct json_value *value;
+        arena_clear(&ours->arena);
+        struct slice text = slice_of(envelope, sizeof envelope - 1);
+        ASSERT(json_read(text, &ours->arena, &value, NULL) == OK);
+        ASSERT(key_derive(KEY_COMMAND, value, &ours->out, &ours->digest, NULL) == OK);
+    }
+    return (double)(cpu_nanos() - start) / (BATCH * BATCHES);
+}
+
 static double ours_ns(struct ours *ours)
 {
     uint64_t start = cpu_nanos();
@@ -110,6 +126,7 @@ int main(int argc, char **argv)
 {
     struct ours ours;
     static double mine[BENCH_ROUNDS_MAX], theirs[BENCH_ROUNDS_MAX], ratios[BENCH_ROUNDS_MAX];
+    static double keys[BENCH_ROUNDS_MAX];
     size_t rounds = bench_rounds(argc, argv, ROUNDS);
     arena_init(&ours.arena, &mem_libc, 1 << 20);
     buf_init(&ours.out, &mem_libc, 1 << 20);
@@ -118,6 +135,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < rounds; i++) {
         mine[i] = ours_ns(&ours);
         theirs[i] = jansson_ns();
+        keys[i] = key_ns(&ours);
         ratios[i] = theirs[i] / mine[i];
     }
     bench_report(&(struct bench_row){.id = "canon",
@@ -130,6 +148,11 @@ int main(int argc, char **argv)
         .rounds = rounds,
         .better = BENCH_AT_LEAST,
         .bar = BAR});
+    bench_report(&(struct bench_row){.id = "B13-key",
+        .what = "read a 1.1 KB envelope and derive its command's key",
+        .figure = bench_median(keys, rounds),
+        .unit = "ns",
+        .better = BENCH_INFO});
     arena_release(&ours.arena);
     buf_release(&ours.out);
     return 0;

@@ -244,7 +244,7 @@ class Bench:
         replays = self.start(Replays, self.binary, origin.port)
         ours, theirs = self.rounds_of(replays, origin)
         print(json.dumps(row("B6", f"replays by the gateway, {CONNECTIONS} connections",
-            "requests/s", "nginx, a static 200", 0.8, ours, theirs)), flush=True)
+            "requests/s", "nginx, a static 200", 0.6, ours, theirs)), flush=True)
         replays.stop()
 
     def flood(self, origin):

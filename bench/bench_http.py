@@ -30,7 +30,7 @@ KEY_DIGITS = 16
 MARKS = "#" * KEY_DIGITS  # where each request has a number of its own
 RUN_NUMBERS = 10 ** 12  # numbers that one run may use
 PEERS = [("B1", "nginx", "nginx, a static 200", 0.7), ("B2", "redis", "Redis, SET NX, fsync always",
-    1.0), ("B3", "postgres", "PostgreSQL, INSERT", 5.0)]
+    1.1), ("B3", "postgres", "PostgreSQL, INSERT", 3.0)]
 WHAT = f"durable begins over HTTP, {CONNECTIONS} connections"
 
 

@@ -30,8 +30,8 @@ enum {
 
 /* DESIGN section 15. */
 #define BAR_SPEED 0.6
-#define BAR_BYTES 96
-#define BAR_START 2.0
+#define BAR_BYTES 64
+#define BAR_START 1.0
 #define BAR_DUE   1000 /* microseconds: most of them read the records found */
 
 struct bench {

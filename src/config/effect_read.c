@@ -37,7 +37,9 @@ static const char *const compensate_names[] = {"target", "payload", "idempotency
  * How providers accept keys, and for how long we rely on them:
  *   stripe  docs.stripe.com/api/idempotent_requests: up to 255 characters, removed after at least
  *           24 hours. POST only, which is what effects use.
- *   paypal, square, adyen
+ *   paypal  developer.paypal.com/api/rest/reference/idempotency
+ *   square  developer.squareup.com/docs/working-with-apis/idempotency
+ *   adyen   docs.adyen.com/development-resources/api-idempotency
  *           The times and lengths are our own, conservative choices, not documented figures. If a
  *           time is too short, an uncertain effect is only held earlier; if it is too long, the
  *           effect could happen twice. Not every API of PayPal takes the field; Square's key is a

@@ -1,10 +1,12 @@
-"""once mcp between the official SDK's client and the SDK's own example server.
+"""once mcp between the official SDK's client and the SDK's own example server; and the conformance
+suite, in the long tier.
 
 What the client gets is what it gets without the proxy, except for the two arguments and the hint
 that a list of tools gains. Skipped without npm or its registry (npm.py).
 """
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ from conftest import BINARY
 FILES = servers.ROOT / "tests/clients/mcp"
 WAIT_S = 300
 OURS = ("idempotency_key", "request_id")
+LONG = pytest.mark.skipif(not os.environ.get("ONCE_TEST_LONG"), reason="it takes minutes")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,8 @@ def modules(tmp_path_factory):
         pytest.skip(str(absent))
     place = tmp_path_factory.mktemp("sdk")
     (place / "node_modules").symlink_to(installed)
-    (place / "everything.mjs").write_text((FILES / "everything.mjs").read_text())
+    for script in FILES.glob("*.mjs"):
+        (place / script.name).write_text(script.read_text())
     (place / "package.json").write_text('{"type": "module"}')
     return place
 
@@ -128,3 +132,67 @@ await client.close();
         cwd=modules, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [7, "first_seen", "sealed", "duplicate_replayed", {"a": 1}]
+
+
+# ---- the conformance suite --------------------------------------------------------------------
+
+
+def conformance(modules, *words):
+    suite = modules / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
+    done = subprocess.run(["node", suite, *map(str, words)], cwd=modules, capture_output=True,
+        text=True, timeout=2 * WAIT_S)
+    return done.stdout + done.stderr
+
+
+@LONG
+@pytest.mark.parametrize("scenario", ["initialize", "tools_call", "sse-retry"])
+def test_the_proxy_is_a_client_as_the_suite_wants_it(modules, tmp_path, scenario):
+    command = f"node {modules}/conformance_client.mjs {BINARY} {tmp_path}/store"
+    said = conformance(modules, "client", "--command", command, "--scenario", scenario,
+                       "--output-dir", tmp_path / "out")
+    checks = [check for path in tmp_path.glob("out/*/checks.json")
+              for check in json.loads(path.read_text())]
+    failed = [check for check in checks if check["status"] == "FAILURE"
+              and not check.get("details", {}).get("veryLate")]  # a slow machine is not a fault
+    assert checks and not failed, said
+
+
+def bridged(modules, *command):
+    """A server on standard input and output, at an address; the process, and the address."""
+    process = subprocess.Popen(["node", modules / "bridge.mjs", *map(str, command)], cwd=modules,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return process, process.stdout.readline().strip()
+
+
+def verdicts(modules, url, *words):
+    said = conformance(modules, "server", "--url", url, "--output-dir", modules / "server", *words)
+    found = dict(re.findall(r"^. ([a-z0-9-]+): (\d+ passed, \d+ failed)", said, re.M))
+    return found, said
+
+
+@LONG
+@pytest.mark.parametrize("scenario", ["server-initialize", "ping", "tools-list"])
+def test_once_itself_is_a_server_as_the_suite_wants_it(modules, tmp_path, scenario):
+    """The others need tools, resources and prompts that are the suite's own."""
+    process, url = bridged(modules, BINARY, "mcp", "--serve", "--store", tmp_path / "store")
+    try:
+        said = conformance(modules, "server", "--url", url, "--scenario", scenario)
+    finally:
+        process.kill()
+        process.wait()
+    assert re.search(r"Passed: 1/1, 0 failed", said), said
+
+
+@LONG
+def test_the_suite_finds_the_same_behind_the_proxy_as_without_it(modules, tmp_path):
+    """The example server has not all that the suite asks for: what passes and fails is compared."""
+    command = [*everything(modules), "stdio"]
+    found = []
+    for way in (command, [BINARY, "mcp", "--store", tmp_path / "store", "--", *command]):
+        process, url = bridged(modules, *way)
+        try:
+            found.append(verdicts(modules, url))
+        finally:
+            process.kill()
+            process.wait()
+    assert len(found[0][0]) > 20 and found[0][0] == found[1][0], found[1][1]

@@ -66,11 +66,12 @@ def body_of(preset, event_id="e1", value=1):
 
 class Handler:
     """Counts calls by key. `answers`: what it does, one after another, then 200; an answer is a
-    status, (status, fields), or "drop", which closes the connection after the work was done."""
+    status, (status, fields), "drop", which closes the connection after the work was done, or a
+    threading.Event: 200 when it is set."""
 
     def __init__(self):
         self.calls, self.lock, self.answers, self.pause_s = [], threading.Lock(), [], 0
-        self.known = {}
+        self.known, self.answered = {}, []
         self.gate = threading.Event()  # while it is not set, nothing is answered
         self.gate.set()
         outer = self
@@ -107,6 +108,10 @@ class Handler:
         with self.lock:
             return sum(1 for call in self.calls if key is None or call["key"] == key)
 
+    def is_answered(self, number):
+        """The call of this number, from 1 on, has ended."""
+        return number in self.answered
+
     def post(self, request):
         body = request.rfile.read(int(request.headers["Content-Length"]))
         with self.lock:
@@ -118,6 +123,9 @@ class Handler:
             number = len(self.calls)
         time.sleep(self.pause_s)
         self.gate.wait(60)
+        if isinstance(answer, threading.Event):
+            answer.wait(60)
+            answer = 200
         if answer == "drop":
             request.connection.shutdown(socket.SHUT_RDWR)
             request.close_connection = True
@@ -128,8 +136,11 @@ class Handler:
         for name, value in {"Content-Type": "application/json", **fields}.items():
             request.send_header(name, value)
         request.send_header("Content-Length", str(len(text)))
-        request.end_headers()
-        request.wfile.write(text)
+        try:
+            request.end_headers()
+            request.wfile.write(text)
+        finally:  # nobody may be there any more
+            self.answered.append(number)
 
     def get(self, request):
         status = self.known.get(request.path, 404)

@@ -2,6 +2,7 @@
 import concurrent.futures
 import hashlib
 import json
+import threading
 import time
 
 import pytest
@@ -249,6 +250,23 @@ def test_redeliver_calls_again_with_a_higher_fence(inbox, handler):
     send(server, "s", "stripe")
     assert settled(server)[0]["attempt"] == 3
     assert [c["attempt"] for c in handler.calls] == [1, 2, 3]
+
+
+def test_a_late_answer_of_an_earlier_attempt_changes_nothing(inbox, handler):
+    server = inbox(s=("stripe", "on_unknown: redeliver\nretry: {attempts: 100, backoff: 10ms}\n"
+        "timeout: {first_byte: 1s, total: 1s}\n"))
+    late = threading.Event()
+    handler.answers = [late]
+    send(server, "s", "stripe")
+    path = "/v1/deliveries/" + settled(server)[0]["delivery_id"]
+    one = server.request("GET", path)[2]
+    assert one["attempt"] >= 2 and one["receipt"] == {"did": one["attempt"]}
+    fences = [call["fence"] for call in handler.calls]
+    assert fences == sorted(set(fences)) and one["fence"] == fences[-1]
+    late.set()
+    until(lambda: handler.is_answered(1), "the first call does not end")
+    assert server.request("GET", path)[2] == one
+    assert send(server, "s", "stripe")[2]["receipts"][0]["receipt"] == one["receipt"]
 
 
 def test_reconcile_asks_the_handlers_server(inbox, handler):

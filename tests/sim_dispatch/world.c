@@ -312,10 +312,10 @@ static struct config *make_config(void)
 
 /* As src/server/doors.c ties them together. */
 static enum status effect_ends(void *context, const struct record *command,
-    const struct record *effect, bool has_failed, struct engine_call *call, bool *ret_joins,
+    const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err)
 {
-    return commands_effect_ends(context, command, effect, has_failed, call, ret_joins, err);
+    return commands_effect_ends(context, command, effect, has_failed, calls, err);
 }
 
 static void effect_settled(void *context, const struct record *effect)

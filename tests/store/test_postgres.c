@@ -227,6 +227,69 @@ static void rows_that_are_alike_are_written_as_others_are(void **state)
     }
 }
 
+/* ---- plans --------------------------------------------------------------------------------- */
+
+enum { DUE_ROWS = 4000, DUE_LIMIT = 64 };
+
+/* How many entries of these indexes were read, once the session that did it is over. */
+static long index_reads(struct own *own)
+{
+    for (int i = 0; i < 3000 && ask_sql(own, "SELECT count(*) FROM pg_stat_activity"
+                                             " WHERE application_name = 'once'") > 0;
+         i++) {
+        (void)usleep(10000);
+    }
+    return ask_sql(own, "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname ="
+                        " current_schema() AND indexrelname IN ('records_due', 'records_unknown')");
+}
+
+/* Copies of one record: half of them are due, half are unknown. */
+static void copy_many(struct own *own)
+{
+    struct record record = kit_record(1, 1);
+    char sql[1024];
+    assert_int_equal(kit_put(own->store, &record, 0), OK);
+    (void)snprintf(sql, sizeof sql,
+        "INSERT INTO records SELECT x.* FROM records r, generate_series(1, %d) AS n,"
+        " LATERAL jsonb_populate_record(r, jsonb_build_object('key_hash',"
+        " sha256(int4send(n))::text, 'status', CASE n %% 2 WHEN 0 THEN 'unknown' ELSE"
+        " 'in_progress' END, 'due_at', CASE n %% 2 WHEN 1 THEN r.created_at - n / 7 *"
+        " interval '1 ms' END, 'updated_at', r.created_at + n * interval '1 ms')) AS x",
+        DUE_ROWS);
+    run_sql(own, sql);
+}
+
+/* Statements are planned while the table is empty, and a plan is kept. It must not read all of a
+ * table that has grown: a process would come to a halt when many leases end at once. */
+static void what_is_due_or_counted_is_found_without_reading_the_rest(void **state)
+{
+    struct own *own = *state;
+    struct store_due dues[DUE_LIMIT];
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    for (int turn = 0; turn < 2; turn++) {
+        size_t count = 0;
+        assert_int_equal(
+            kit_due(own->store, STORE_OPERATIONS, STORE_DUES_ALL, dues, DUE_LIMIT, &count), OK);
+        assert_int_equal(count, turn == 0 ? 0 : DUE_LIMIT);
+        size_t others = 1; /* of the other kinds none is due */
+        assert_int_equal(kit_due(own->store, STORE_KINDS_ALL & ~STORE_OPERATIONS, STORE_DUES_ALL,
+                             dues + 1, 1, &others),
+            OK);
+        assert_int_equal(others, 0);
+        assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK); /* it counts */
+        own->store->ops->abort(own->store);
+        if (turn == 0) {
+            copy_many(own);
+        }
+    }
+    assert_true(dues[0].due_ms < dues[DUE_LIMIT - 1].due_ms); /* the earliest come first */
+    assert_int_equal(dues[0].due_ms, KIT_NOW - (DUE_ROWS - 1) / 7);
+    assert_int_equal(kit_close(own->store), OK);
+    own->store = NULL;
+    assert_in_range(index_reads(own), DUE_LIMIT, 4 * DUE_LIMIT);
+}
+
 /* ---- cut connections --------------------------------------------------------------------- */
 
 /* What a commit says has happened has, and nothing else has. */
@@ -599,6 +662,28 @@ static void after_a_failed_commit_nothing_that_was_prepared_happens(void **state
     way_end(own);
 }
 
+enum { SOON_TRIES = 3000, SOON_MS = 10 };
+
+/* Waits until a session waits for this. Returns its pid. */
+static int waits_for(struct own *own, const char *event, int not_pid)
+{
+    char sql[256];
+    (void)snprintf(sql, sizeof sql,
+        "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE application_name = 'once'"
+        " AND wait_event = '%s' AND pid <> %d",
+        event, not_pid);
+    for (int i = 0; i < SOON_TRIES; i++) {
+        long pid = ask_sql(own, sql);
+        if (pid > 0) {
+            return (int)pid;
+        }
+        (void)usleep(SOON_MS * 1000);
+    }
+    print_error("no session waits for %s\n", event);
+    fail();
+    return 0;
+}
+
 /* The session of the commit under way is ended, or both are. */
 static void end_sessions(struct own *own, bool both)
 {
@@ -607,6 +692,7 @@ static void end_sessions(struct own *own, bool both)
     assert_int_equal(way_prepare(own, &ways[0], 101), OK);
     way_commit(own, &ways[0]);
     assert_int_equal(way_prepare(own, &ways[1], 102), OK);
+    (void)waits_for(own, "advisory", 0); /* COMMIT was sent, and may not have arrived */
     assert_true(ask_sql(own, both ? "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                                     " WHERE application_name = 'once' AND pid <> pg_backend_pid()"
                                   : "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -702,28 +788,6 @@ static void *sent_commit(void *context)
     struct sent *sent = context;
     way_commit(sent->own, &sent->way);
     return NULL;
-}
-
-enum { SOON_TRIES = 3000, SOON_MS = 10 };
-
-/* Waits until a session waits for this. Returns its pid. */
-static int waits_for(struct own *own, const char *event, int not_pid)
-{
-    char sql[256];
-    (void)snprintf(sql, sizeof sql,
-        "SELECT coalesce(max(pid), 0) FROM pg_stat_activity WHERE application_name = 'once'"
-        " AND wait_event = '%s' AND pid <> %d",
-        event, not_pid);
-    for (int i = 0; i < SOON_TRIES; i++) {
-        long pid = ask_sql(own, sql);
-        if (pid > 0) {
-            return (int)pid;
-        }
-        (void)usleep(SOON_MS * 1000);
-    }
-    print_error("no session waits for %s\n", event);
-    fail();
-    return 0;
 }
 
 /* From now on (or no longer) a commit waits for a standby, after it is in the log: there is none. A
@@ -1069,6 +1133,7 @@ int main(void)
 #define OWN(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         OWN(a_batch_of_any_size_takes_two_round_trips),
         OWN(rows_that_are_alike_are_written_as_others_are),
+        OWN(what_is_due_or_counted_is_found_without_reading_the_rest),
         OWN(a_commit_cut_on_its_way_did_not_happen),
         OWN(a_commit_whose_answer_is_lost_is_looked_up),
         OWN(a_commit_that_ends_in_a_panic_is_looked_up),

@@ -18,6 +18,10 @@ ALTER TABLE entries
     DROP CONSTRAINT IF EXISTS entries_prev_hash_check,
     DROP CONSTRAINT IF EXISTS entries_hash_check;
 
+-- What is due is looked for by kind and status: of those that nobody asks for, there may be many.
+DROP INDEX records_due;
+CREATE INDEX records_due ON records (kind, status, due_at) WHERE due_at IS NOT NULL;
+
 -- As in version 1, but with the sequence named in full: every prepare draws fences, and a
 -- search_path of its own was set and taken back at each call.
 DO $do$

@@ -31,11 +31,14 @@ static const struct {
               " (SELECT max(committed_at) FROM chains WHERE ended_at IS NULL)), draw_fences($1),"
               " pg_backend_pid(), EXISTS (SELECT FROM chains WHERE listens AND ended_at IS NULL"
               " AND chain_id <> $2 AND heartbeat_at > $3)"},
+    /* The oldest unknown one by the order of its index: min() may be planned to read them all, and
+     * the plan is made while there are none. */
     {PG_COUNTS,
         "SELECT kind::text, status::text, sum(live)::bigint, NULL::timestamptz FROM tallies"
         " WHERE kind = ANY ($1::text[]::record_kind[]) GROUP BY kind, status"
-        " HAVING sum(live) <> 0 UNION ALL SELECT 'operation', 'unknown', 0, min(updated_at)"
-        " FROM records WHERE status = 'unknown' AND kind = ANY ($1::text[]::record_kind[])"},
+        " HAVING sum(live) <> 0 UNION ALL SELECT 'operation', 'unknown', 0, (SELECT updated_at"
+        " FROM records WHERE status = 'unknown' AND kind = ANY ($1::text[]::record_kind[])"
+        " ORDER BY updated_at LIMIT 1)"},
     /* The last of a commit: it waits for the row of our chain until the commit before has ended. So
      * the row is compared after the update: a condition on what the snapshot shows would not wait.
      * The counts of new rows are arguments, those of changed ones come from PG_UPDATE. */
@@ -103,10 +106,16 @@ static const struct {
         " SELECT place.last, place.done, {record} FROM place LEFT JOIN (taken JOIN records r"
         " ON taken.matches AND r.key_hash = taken.key_hash AND r.tenant_id = taken.tenant_id)"
         " ON true ORDER BY r.key_hash"},
-    {PG_DUE, "SELECT kind::text, status::text, door::text, operation_id, due_at, key_hash, fence"
-             " FROM records WHERE due_at IS NOT NULL AND due_at <= $1 AND due_at >= $2"
-             " AND (due_at, key_hash) > ($2, $3) AND kind = ANY ($4::text[]::record_kind[])"
-             " AND status = ANY ($5::text[]::record_status[]) ORDER BY due_at, key_hash LIMIT $6"},
+    /* Each kind and status in the order of the index: all that is due would be read and sorted
+     * otherwise. Ties make up for what the index does not tell apart. */
+    {PG_DUE,
+        "SELECT r.kind::text, r.status::text, door::text, operation_id, due_at, key_hash, fence"
+        " FROM unnest($4::text[]::record_kind[]) AS k (kind), unnest($5::text[]::record_status[])"
+        " AS s (status), LATERAL (SELECT * FROM records WHERE kind = k.kind AND status = s.status"
+        " AND due_at IS NOT NULL AND due_at <= $1 AND due_at >= $2"
+        " AND (due_at, key_hash) > ($2, $3)"
+        " ORDER BY due_at FETCH FIRST ($6::bigint) ROWS WITH TIES) AS r"
+        " ORDER BY due_at, key_hash LIMIT $6"},
     {PG_HELD, "SELECT kind::text, status::text, door::text, operation_id, due_at, key_hash, fence"
               " FROM records r WHERE holder IS NOT NULL AND kind = ANY ($1::text[]::record_kind[])"
               " AND NOT EXISTS (SELECT FROM chains c WHERE c.incarnation = r.holder"
