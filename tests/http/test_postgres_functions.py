@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from once_server import BINARY, LONG, ROOT, Server, until
-from test_client_matrix import Absent, check_node, node_modules
+from test_client_matrix import NPM_FILES
 
 sys.path.insert(0, str(ROOT / "tests"))
+import npm  # noqa: E402
 import servers  # noqa: E402
 
 psycopg2 = pytest.importorskip("psycopg2")
@@ -495,9 +496,9 @@ def example_of(language):
 
 def node_example(directory):
     try:
-        check_node()
-        modules = node_modules()
-    except Absent as why:
+        npm.check_node(NPM_FILES)
+        modules = npm.node_modules(NPM_FILES)
+    except npm.Absent as why:
         pytest.skip(str(why))
     (directory / "example.cjs").write_text(NODE % example_of("js"))
     return ["node", directory / "example.cjs"], {"NODE_PATH": str(modules)}
