@@ -8,6 +8,7 @@ const client = new Client({name: "conformance", version: "1"});
 await client.connect(new StdioClientTransport({command: once,
   args: ["mcp", "--store", store, "--upstream", url], stderr: "inherit"}));
 for (const tool of (await client.listTools()).tools) {
-  await client.callTool({name: tool.name, arguments: tool.name === "add_numbers" ? {a: 5, b: 3} : {}});
+  const args = tool.name === "add_numbers" ? {a: 5, b: 3} : {};
+  await client.callTool({name: tool.name, arguments: args});
 }
 await client.close();
