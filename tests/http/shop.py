@@ -52,6 +52,8 @@ commands:
 
 GATE_S = 600  # longer than any test; a test that ends opens it
 TAKEOVER = """
+  order.mend: {{class: I1, timeout: 60s, retry: {{attempts: 3, backoff: 10s}},
+    handler: "{url}/order.mend"}}
   order.pack: {{class: I1, on_unknown: takeover, timeout: 60s, handler: "{url}/order.pack"}}
   order.wrap: {{class: I1, on_unknown: takeover, timeout: 60s, handler: "{url}/order.wrap",
     confirm: confirm, confirm_ttl: 10m}}
