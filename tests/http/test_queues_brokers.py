@@ -114,9 +114,10 @@ def test_a_raw_message_is_named_by_its_key(queue, handler, source, key, body, fi
     source.add(body, **fields)
     source.add('{"no": "key"}')
     settled(server, key="k1")
-    until(lambda: figure(server, "received_total") == 3, "not taken")
+    until(lambda: figure(server, "parked_total") == 1, "not parked")
     acknowledged(server, source)
     assert handler.count() == 1
+    assert figure(server, "received_total") == 3
     assert [one["once-reason"] for one in source.parked()] == ["invalid_event"]
 
 
