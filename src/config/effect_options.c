@@ -111,6 +111,14 @@ const struct config_option config_connector_options[] = {
         .count = offsetof(struct config_connector, lookup.not_executed_count),
         .max = CONFIG_STATUSES_MAX, .fallback = "404",
         .help = "Statuses that mean that it did not happen.", .unsure = "404."),
+    ROW("connectors.lookup.found", TEXT, CONNECTOR(lookup.found), .form = CONFIG_FORM_POINTER,
+        .example = "/data/0/id",
+        .help =
+            "For a search that answers 200 whether it found something or not: where the answer "
+            "has what it found, which is also the provider's reference. A list that ends before "
+            "that place, null or something empty means that it did not happen. An answer of a "
+            "different shape says nothing, and the provider is asked again.",
+        .unsure = "Leave it out if the status says whether it happened."),
     ROW("connectors.lookup.quiet", DURATION, CONNECTOR(lookup.quiet_ms), .fallback = "60s",
         .max = DAY_MS,
         .help = "How long after the attempt \"it did not happen\" is believed: until then the "

@@ -39,12 +39,14 @@ static const char *const compensate_names[] = {"target", "payload", "idempotency
  *           24 hours. POST only, which is what effects use.
  *   paypal  developer.paypal.com/api/rest/reference/idempotency
  *   square  developer.squareup.com/docs/working-with-apis/idempotency
- *   adyen   docs.adyen.com/development-resources/api-idempotency
- *           The times and lengths are our own, conservative choices, not documented figures. If a
- *           time is too short, an uncertain effect is only held earlier; if it is too long, the
- *           effect could happen twice. Not every API of PayPal takes the field; Square's key is a
- *           member of the body.
- * None of them can be asked by that key alone, so none has a lookup here.
+ *   adyen   docs.adyen.com/development-resources/api-idempotency: up to 64 characters, kept for at
+ *           least 31 days; 7 in an earlier version of the page, which is what we rely on.
+ *           For PayPal and Square the times and lengths are our own, conservative choices, not
+ *           documented figures. If a time is too short, an uncertain effect is only held earlier;
+ *           if it is too long, the effect could happen twice. Not every API of PayPal takes the
+ *           field; Square's key is a member of the body.
+ * None of them can be asked by that key alone, so none has a lookup here: docs/effects.md says what
+ * each of them can be asked by.
  */
 static const struct provider_preset {
     const char *name;
@@ -363,6 +365,23 @@ static void check_auth(const struct section *section, const struct config_effect
     }
 }
 
+/* Without a path nobody is asked, so the rest would be typed in vain. */
+static void check_no_lookup(const struct section *section)
+{
+    static const char *const paths[] = {"connectors.lookup.executed",
+        "connectors.lookup.not_executed", "connectors.lookup.found", "connectors.lookup.quiet",
+        "connectors.lookup.every", "connectors.lookup.every_max"};
+    for (size_t i = 0; i < COUNT(paths); i++) {
+        if (is_given(section, paths[i])) {
+            struct yaml_node place = at(section, paths[i]);
+            reader_fault(section->reader, &place,
+                "lookup: {get: \"/v1/charges/by-key/{idempotency_key}\", …}",
+                "%s has no effect without lookup.get", paths[i] + sizeof "connectors." - 1);
+            return;
+        }
+    }
+}
+
 static void check_lookup(const struct section *section, const struct config_lookup *lookup)
 {
     static const char hint[] = "such as \"/v1/charges/by-key/{idempotency_key}\"";
@@ -370,6 +389,7 @@ static void check_lookup(const struct section *section, const struct config_look
     struct yaml_node get = at(section, "connectors.lookup.get");
     struct yaml_node executed = at(section, "connectors.lookup.executed");
     if (lookup->get == NULL) {
+        check_no_lookup(section);
         return;
     }
     if (lookup->get[0] != '/') {

@@ -57,7 +57,8 @@ struct config_idempotency {
 
 /* How to ask the provider whether an effect happened; get NULL: it cannot be asked. */
 struct config_lookup {
-    const char *get; /* template of a path and query */
+    const char *get;   /* template of a path and query */
+    const char *found; /* JSON Pointer to what shows that it happened; NULL: the status does */
     uint16_t executed[CONFIG_STATUSES_MAX];
     size_t executed_count;
     uint16_t not_executed[CONFIG_STATUSES_MAX];

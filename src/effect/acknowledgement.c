@@ -52,3 +52,45 @@ struct slice acknowledgement_ref(const char *where, const struct outcall *out, s
     const struct json_value *at = json_at(value, slice_str(where));
     return at == NULL ? SLICE_EMPTY : json_text(at);
 }
+
+/* The last reference token of a pointer is a place in a list. */
+static bool is_index(struct slice pointer)
+{
+    size_t digits = 0;
+    while (pointer.data[pointer.len - 1 - digits] >= '0' &&
+           pointer.data[pointer.len - 1 - digits] <= '9') {
+        digits++; /* the pointer begins with '/' */
+    }
+    return digits > 0 && pointer.data[pointer.len - 1 - digits] == '/';
+}
+
+/* Only an answer that could have shown it says that it is not there: a member that is missing may
+ * be an error document with a status of 200 (P5). */
+enum acknowledgement_found acknowledgement_found(
+    const char *where, struct slice answer, struct arena *arena, struct slice *ret_ref)
+{
+    const struct json_value *root = NULL;
+    struct slice pointer = slice_str(where);
+    if (json_read(answer, arena, &root, NULL) != OK) {
+        return ACKNOWLEDGEMENT_SILENT;
+    }
+    const struct json_value *at = root;
+    for (size_t end = 1; end <= pointer.len && at->type != JSON_NULL; end++) {
+        if (end < pointer.len && pointer.data[end] != '/') {
+            continue;
+        }
+        struct slice part = slice_of(pointer.data, end);
+        const struct json_value *inside = json_at(root, part);
+        if (inside == NULL) {
+            return at->type == JSON_ARRAY && is_index(part) ? ACKNOWLEDGEMENT_NOT_FOUND
+                                                            : ACKNOWLEDGEMENT_SILENT;
+        }
+        at = inside;
+    }
+    bool has_count = at->type == JSON_STRING || at->type == JSON_ARRAY || at->type == JSON_OBJECT;
+    if (at->type == JSON_NULL || (has_count && at->count == 0)) {
+        return ACKNOWLEDGEMENT_NOT_FOUND;
+    }
+    *ret_ref = json_text(at);
+    return ACKNOWLEDGEMENT_FOUND;
+}

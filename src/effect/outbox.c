@@ -621,6 +621,28 @@ static void put_attempt(
         next_after_attempt(&facts, call->out->verdict, call->out->status), facts.delay_ms);
 }
 
+/* What the provider said when it was asked, with its reference if it named one. */
+static enum outcall_verdict answer_of(const struct dispatch_call *call, struct outbox_call *sending)
+{
+    const char *found = sending->type->connector->lookup.found;
+    const char *where = sending->type->provider_ref;
+    struct slice ref = SLICE_EMPTY;
+    if (call->out->verdict != VERDICT_EXECUTED) {
+        return call->out->verdict;
+    }
+    if (found == NULL) {
+        take_ref(sending,
+            where == NULL ? SLICE_EMPTY : acknowledgement_ref(where, call->out, call->arena));
+        return VERDICT_EXECUTED;
+    }
+    switch (acknowledgement_found(found, call->out->captured, call->arena, &ref)) {
+    case ACKNOWLEDGEMENT_FOUND: take_ref(sending, ref); return VERDICT_EXECUTED;
+    case ACKNOWLEDGEMENT_NOT_FOUND: return VERDICT_RELEASED;
+    case ACKNOWLEDGEMENT_SILENT: break;
+    }
+    return VERDICT_UNKNOWN;
+}
+
 /* N7 */
 static void put_answer(
     struct dispatch_call *call, struct outbox_call *sending, struct request *request)
@@ -633,14 +655,11 @@ static void put_answer(
     /* By the time of the question: an attempt that was still in progress then may not be known to
      * the provider. */
     int64_t quiet_ms = next_quiet_ms(lookup, record->updated_ms, call->now_ms);
-    if (call->out->verdict == VERDICT_EXECUTED) {
-        if (sending->type->provider_ref != NULL) {
-            take_ref(
-                sending, acknowledgement_ref(sending->type->provider_ref, call->out, call->arena));
-        }
+    enum outcall_verdict answer = answer_of(call, sending);
+    if (answer == VERDICT_EXECUTED) {
         put_step(call, sending, request, NEXT_ACKNOWLEDGED, 0);
         request->reason = SLICE_LIT("the provider was asked: executed");
-    } else if (call->out->verdict == VERDICT_RELEASED && quiet_ms == 0) {
+    } else if (answer == VERDICT_RELEASED && quiet_ms == 0) {
         sending->detail.is_uncertain = false;
         sending->detail.first_sent_ms = 0; /* it did not arrive: the key's time starts anew */
         request->kind = next_is_used_up(&facts) ? REQUEST_GIVE_UP : REQUEST_RESOLVE;
@@ -651,7 +670,7 @@ static void put_answer(
         request->reason = SLICE_LIT("the provider was asked: not executed");
     } else {
         request->kind = REQUEST_POSTPONE;
-        request->delay_ms = call->out->verdict == VERDICT_RELEASED
+        request->delay_ms = answer == VERDICT_RELEASED
                                 ? quiet_ms
                                 : next_question_ms(lookup, record->updated_ms, now_ms);
     }

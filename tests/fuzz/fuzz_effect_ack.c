@@ -42,7 +42,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_read(text, &arena);
     static const char *const places[] = {"", "/id", "/a/0/b", "header:Location"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        struct slice ref = SLICE_EMPTY;
         ASSERT(text_utf8(acknowledgement_ref(places[i], &out, &arena)));
+        if (acknowledgement_found(places[i], text, &arena, &ref) != ACKNOWLEDGEMENT_FOUND) {
+            ASSERT(ref.len == 0);
+        }
     }
     arena_release(&arena);
     return 0;

@@ -7,7 +7,8 @@
 Endings: a status ("503", "402": nothing is done; "500", "302": done first), "lost" (done, and the
 connection is closed), "lost_before" (closed, and nothing is done), "slow" (done after slow_s),
 "kill_before", "kill_after" (calls `kill`, before or after it is done, and then is lost).
-GET /by-key/{key}: 200 when it was done, else 404. `hides` makes that say 404 for a while.
+GET /by-key/{key}: 200 when it was done, else 404. GET /search/{key}: 200 with a list of what was
+done. `hides` makes them deny it for a while, `answers` makes a search answer that instead.
 """
 import json
 import socket
@@ -26,7 +27,7 @@ class Provider:
         self.keeps, self.slow_s, self.kill, self.hides = keeps, slow_s, None, False
         self.effects, self.requests, self.scripts, self.always = {}, [], {}, None
         self.questions, self.at_once, self.at_once_max = 0, 0, 0
-        self.acknowledges = None
+        self.acknowledges = self.answers = None
         self.retry_after = None
         self.lock = threading.Lock()
         self.http = Listener((host, servers.free_port(host)), handler_of(self))
@@ -54,6 +55,13 @@ class Provider:
         with self.lock:
             if not (self.keeps and key in self.effects):
                 self.effects[key] = self.effects.get(key, 0) + 1
+
+    def asked(self, key):
+        """What a lookup finds."""
+        with self.lock:
+            self.questions += 1
+            is_done = key in self.effects and not self.hides
+        return [{"id": "ch_" + key}] if is_done else []
 
 
 class Listener(ThreadingHTTPServer):
@@ -89,10 +97,10 @@ def handler_of(provider):
 
         def do_GET(self):
             key = self.path.rsplit("/", 1)[1]
-            with provider.lock:
-                provider.questions += 1
-            is_done = key in provider.effects and not provider.hides
-            self.answer(200 if is_done else 404, {"id": "ch_" + key} if is_done else {})
+            found = provider.asked(key)
+            if self.path.startswith("/search/"):
+                return self.answer(200, provider.answers or {"data": found})
+            self.answer(200 if found else 404, found[0] if found else {})
 
         def do_POST(self):
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))

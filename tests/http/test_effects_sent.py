@@ -197,6 +197,37 @@ def test_a_lookup_that_does_not_know_yet_is_not_believed_before_quiet(make):
     assert provider.effects == {"k": 1} and len(provider.requests) == 1
 
 
+SEARCHED = 'lookup: {get: "/search/{idempotency_key}", found: /data/0/id, quiet: 1s}'
+
+
+def test_a_search_settles_what_it_found(make):
+    effects, provider = make(SEARCHED)
+    provider.script("k", "lost")
+    document = effects.settled(effects.put("k"), ACKNOWLEDGED)
+    assert document["acknowledgement"]["provider_ref"] == "ch_k"
+    assert provider.effects == {"k": 1} and len(provider.requests) == 1
+
+
+def test_a_search_that_found_nothing_is_believed_after_quiet(make):
+    effects, provider = make(SEARCHED)
+    provider.script("k", "lost_before")
+    effects.settled(effects.put("k"), ACKNOWLEDGED)
+    first, second = provider.requests
+    assert provider.effects == {"k": 1} and second["at"] - first["at"] >= 1
+
+
+def test_a_search_that_answers_something_else_says_nothing(make):
+    effects, provider = make(SEARCHED)
+    provider.answers = {"error": "down for maintenance"}
+    provider.script("k", "lost")
+    effect_id = effects.put("k")
+    until(lambda: provider.questions > 2, "nobody asked again")  # the second pause is past quiet
+    assert effects.show(effect_id)["uncertain"] and len(provider.requests) == 1
+    provider.answers = None
+    effects.settled(effect_id, ACKNOWLEDGED)
+    assert provider.effects == {"k": 1}
+
+
 # --- Secrets, tenants, addresses ---
 
 def test_a_credential_is_read_again_on_reload(make_server, make_provider, tmp_path):

@@ -153,6 +153,8 @@ static void faults_are_told_with_their_places(void **state)
     refuse(PAY "    lookup: {get: /all}\n", 4, 19, "would ask the same of every effect");
     refuse(PAY "    lookup: {get: \"/{key}\"}\n", 4, 19, "there is no value called {key}");
     refuse(PAY "    lookup: {get: \"/{effect_id}\", executed: 404}\n", 4, 45, "means both");
+    refuse(PAY "    lookup: {found: /data/0/id}\n", 4, 21, "no effect without lookup.get");
+    refuse(PAY "    lookup: {get: \"/{effect_id}\", found: data}\n", 4, 42, "found");
     refuse(PAY "    protocol: kafkaesque\n", 4, 15, "is not one of http, envelope");
     refuse(PAY "effects:\n  a:\n    request: {path: /x}\n", 6, 5, "the effect has no connector");
     refuse(PAY "effects:\n  a:\n    connector: nobody\n", 6, 16, "not there: 'nobody'");

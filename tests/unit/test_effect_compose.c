@@ -221,6 +221,54 @@ static void an_acknowledgement_is_read_strictly(void **state)
     }
 }
 
+static void an_answer_shows_what_was_found_or_says_nothing(void **state)
+{
+    static const struct {
+        const char *text;
+        enum acknowledgement_found found;
+        const char *ref;
+    } rows[] = {
+        {"{\"data\":[{\"id\":\"ch_1\"}]}", ACKNOWLEDGEMENT_FOUND, "ch_1"},
+        {"{\"data\":[{\"id\":7},{\"id\":8}]}", ACKNOWLEDGEMENT_FOUND, "7"},
+        {"{\"data\":[{\"id\":{\"x\":1}}]}", ACKNOWLEDGEMENT_FOUND, ""},
+        {"{\"data\":[]}", ACKNOWLEDGEMENT_NOT_FOUND, ""},
+        {"{\"data\":null}", ACKNOWLEDGEMENT_NOT_FOUND, ""},
+        {"{\"data\":[null]}", ACKNOWLEDGEMENT_NOT_FOUND, ""},
+        {"{\"data\":[{\"id\":null}]}", ACKNOWLEDGEMENT_NOT_FOUND, ""},
+        {"{\"data\":[{\"id\":\"\"}]}", ACKNOWLEDGEMENT_NOT_FOUND, ""},
+        {"{\"data\":[{}]}", ACKNOWLEDGEMENT_SILENT, ""},
+        {"{\"data\":{}}", ACKNOWLEDGEMENT_SILENT, ""},
+        {"{\"error\":\"down for maintenance\"}", ACKNOWLEDGEMENT_SILENT, ""},
+        {"{\"data\":7}", ACKNOWLEDGEMENT_SILENT, ""},
+        {"{\"data\":[", ACKNOWLEDGEMENT_SILENT, ""},
+        {"", ACKNOWLEDGEMENT_SILENT, ""},
+        {"[]", ACKNOWLEDGEMENT_SILENT, ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct slice ref = SLICE_EMPTY;
+        if (acknowledgement_found("/data/0/id", slice_str(rows[i].text), &arena, &ref) !=
+                rows[i].found ||
+            !slice_is(ref, rows[i].ref)) {
+            fail_msg("%s", rows[i].text);
+        }
+    }
+}
+
+static void a_list_is_found_when_it_has_items(void **state)
+{
+    struct slice ref = SLICE_EMPTY;
+    (void)state;
+    assert_int_equal(acknowledgement_found("/data", SLICE_LIT("{\"data\":[]}"), &arena, &ref),
+        ACKNOWLEDGEMENT_NOT_FOUND);
+    assert_int_equal(acknowledgement_found("/data", SLICE_LIT("{\"data\":[0]}"), &arena, &ref),
+        ACKNOWLEDGEMENT_FOUND);
+    assert_int_equal(acknowledgement_found("/data/x", SLICE_LIT("{\"data\":[]}"), &arena, &ref),
+        ACKNOWLEDGEMENT_SILENT);
+    assert_int_equal(
+        acknowledgement_found("/0", SLICE_LIT("[]"), &arena, &ref), ACKNOWLEDGEMENT_NOT_FOUND);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -246,6 +294,8 @@ int main(void)
         TEST(an_envelope_is_the_whole_of_it),
         TEST(what_a_template_does_not_find_is_named),
         TEST(an_acknowledgement_is_read_strictly),
+        TEST(an_answer_shows_what_was_found_or_says_nothing),
+        TEST(a_list_is_found_when_it_has_items),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
