@@ -134,6 +134,7 @@ void api_evidence_head(struct api_request *request);
 void api_livez(struct api_request *request);
 void api_readyz(struct api_request *request);
 void api_metrics(struct api_request *request);
+void api_targets(struct api_request *request);
 void api_openapi(struct api_request *request);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * /livez, /readyz, /metrics and /openapi.json.
+ * /livez, /readyz, /metrics, /v1/targets and /openapi.json.
  *
  * livez reports only that the process answers: a supervisor that restarts it for any other reason
  * turns a full disk into an outage. readyz reports whether requests would be served. It sends a
@@ -10,6 +10,8 @@
 #include "api/query.h"
 #include "base/limits.h"
 #include "canon/jsonw.h"
+
+enum { TARGETS_BYTES_MAX = 1 << 20 }; /* METRICS_TARGETS_MAX of them with the longest names */
 
 static void answer_text(struct api_request *request, unsigned status, struct slice text)
 {
@@ -179,4 +181,38 @@ void api_metrics(struct api_request *request)
         api_fail_memory(request);
     }
     buf_release(&out);
+}
+
+/* ---- targets ------------------------------------------------------------------------------ */
+
+/* Nothing here is counted by tenant, so how much waits or runs is not shown (P9). */
+void api_targets(struct api_request *request)
+{
+    struct metrics_target *targets =
+        arena_zalloc(request->exchange->arena, METRICS_TARGETS_MAX * sizeof *targets);
+    struct buf out;
+    struct jsonw json = {.out = &out};
+    if (targets == NULL) {
+        api_fail_memory(request);
+        return;
+    }
+    size_t count =
+        metrics_targets_now(door_metrics(request->api->door), targets, METRICS_TARGETS_MAX);
+    buf_init(&out, &request->mem, TARGETS_BYTES_MAX);
+    jsonw_open(&json, NULL, '{');
+    jsonw_open(&json, "targets", '[');
+    for (size_t i = 0; i < count; i++) {
+        if (targets[i].name == NULL) {
+            continue; /* the sum of those beyond METRICS_TARGETS_MAX */
+        }
+        jsonw_open(&json, NULL, '{');
+        jsonw_str(&json, "kind", targets[i].kind);
+        jsonw_str(&json, "target", targets[i].name);
+        jsonw_str(&json, "breaker", metrics_breaker(&targets[i]));
+        jsonw_u64(&json, "opened", targets[i].opened);
+        jsonw_close(&json, '}');
+    }
+    jsonw_close(&json, ']');
+    jsonw_close(&json, '}');
+    api_answer_json(request, &out);
 }

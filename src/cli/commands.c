@@ -319,6 +319,8 @@ static const char *const ls_text[] = {
     "terminal a long reason is truncated.",
     "If a server holds the store, the server is asked through its socket in the store's "
     "directory, so that only durable operations are shown. Otherwise the store itself is read.",
+    "once ls targets lists the connectors and handlers that a server calls by itself, and whether "
+    "their breakers are closed, open or half_open.",
     NULL,
 };
 
@@ -1240,9 +1242,10 @@ const struct command_def commands[] = {
         "send an HTTP request that takes effect once",
         .operand_choices = {"POST", "PUT", "PATCH", "DELETE", "GET"}, .operands_min = 2,
         .operands_max = 2),
-    COMMAND(ls, ls_options, ls_exits, "[operations|commands|effects|deliveries]",
-        "list operations, commands, effects or deliveries",
-        .operand_choices = {"operations", "commands", "effects", "deliveries"}, .operands_max = 1),
+    COMMAND(ls, ls_options, ls_exits, "[operations|commands|effects|deliveries|targets]",
+        "list operations, commands, effects, deliveries or targets",
+        .operand_choices = {"operations", "commands", "effects", "deliveries", "targets"},
+        .operands_max = 1),
     COMMAND(
         show, show_options, found_exits, "[OPERATION_ID]", "show one operation", .operands_max = 1),
     COMMAND(why, show_options, found_exits, "[OPERATION_ID]",

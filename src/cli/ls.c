@@ -4,6 +4,7 @@
 
 #include "cli/filter.h"
 #include "cli/ls_rows.h"
+#include "cli/remote.h"
 #include "cli/work.h"
 
 static enum once_status status_read(const char *name)
@@ -47,7 +48,8 @@ static int check_options(struct cli *cli)
     const char *status = cli_text(cli, "status");
     if (strcmp(what, "operations") != 0) {
         return cli_usage(cli,
-            "ls: '%s' cannot be listed: operations, commands, effects and deliveries can", what);
+            "ls: '%s' cannot be listed: operations, commands, effects, deliveries and targets can",
+            what);
     }
     if (status != NULL && (int)status_read(status) == 0) {
         return cli_usage(cli,
@@ -79,9 +81,54 @@ static int list(struct cli *cli, struct backend *backend)
     return code;
 }
 
+/* ---- targets ------------------------------------------------------------------------------ */
+
+static int print_targets(struct cli *cli, struct slice text)
+{
+    const struct json_value *root = NULL;
+    struct err err = {0};
+    if (json_read(text, &cli->arena, &root, &err) != OK) {
+        return cli_fail_err(&err);
+    }
+    const struct json_value *list = json_find(root, SLICE_LIT("targets"));
+    if (cli->json) {
+        out_bytes(list == NULL ? text : json_raw(text, list));
+        out_text("\n");
+    }
+    for (uint32_t i = 0; !cli->json && json_is(list, JSON_ARRAY) && i < list->count; i++) {
+        const struct json_value *target = &list->items[i];
+        out_text("%-10.*s  %-24.*s  %-9.*s  opened %.*s times\n",
+            SLICE_ARGS(cli_member(target, SLICE_LIT("kind"))),
+            SLICE_ARGS(cli_member(target, SLICE_LIT("target"))),
+            SLICE_ARGS(cli_member(target, SLICE_LIT("breaker"))),
+            SLICE_ARGS(cli_member(target, SLICE_LIT("opened"))));
+    }
+    return out_finish_listing();
+}
+
+/* Breakers are a running process's own: a store knows nothing of them. */
+static int list_targets(struct cli *cli)
+{
+    struct remote *remote = NULL;
+    struct remote_answer answer;
+    int code = backend_find_server(cli, &remote);
+    if (code == CLI_OK && remote == NULL) {
+        cli_say("no server to ask for its targets");
+        cli_hint("--server URL asks a server; --store finds the one that holds the store");
+        return CLI_UNAVAILABLE;
+    }
+    code = code == CLI_OK ? remote_get(remote, "/v1/targets", &cli->arena, &answer) : code;
+    code = code == CLI_OK ? print_targets(cli, answer.text) : code;
+    remote_free(remote);
+    return code;
+}
+
 int cmd_ls(struct cli *cli)
 {
     struct backend backend;
+    if (cli->operand_count > 0 && strcmp(cli->operands[0], "targets") == 0) {
+        return list_targets(cli);
+    }
     const struct work_kind *kind =
         cli->operand_count > 0 ? work_kind_named(cli->operands[0]) : NULL;
     if (kind != NULL) {

@@ -135,6 +135,26 @@ void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void 
     metrics->targets_context = context;
 }
 
+/* As the dispatcher numbers them. */
+#define BREAKER_CLOSED_NAME    "closed"
+#define BREAKER_OPEN_NAME      "open"
+#define BREAKER_HALF_OPEN_NAME "half_open"
+
+const char *metrics_breaker(const struct metrics_target *target)
+{
+    return target->breakers[1] > 0   ? BREAKER_OPEN_NAME
+           : target->breakers[2] > 0 ? BREAKER_HALF_OPEN_NAME
+                                     : BREAKER_CLOSED_NAME;
+}
+
+size_t metrics_targets_now(
+    const struct metrics *metrics, struct metrics_target *ret_targets, size_t max)
+{
+    return metrics->tell_targets == NULL
+               ? 0
+               : metrics->tell_targets(metrics->targets_context, ret_targets, max);
+}
+
 void metrics_sources(struct metrics *metrics, metrics_report_sources tell, void *context)
 {
     metrics->tell_sources = tell;
@@ -589,8 +609,8 @@ static const struct figure_family upstream_families[] = {
 static const struct figure_family target_families[] = {
     {"once_dispatch_breaker", "gauge", "1 in the state that the breaker of a target is in.",
         "state",
-        {{"closed", FIGURE(breakers[0])}, {"open", FIGURE(breakers[1])},
-            {"half_open", FIGURE(breakers[2])}}},
+        {{BREAKER_CLOSED_NAME, FIGURE(breakers[0])}, {BREAKER_OPEN_NAME, FIGURE(breakers[1])},
+            {BREAKER_HALF_OPEN_NAME, FIGURE(breakers[2])}}},
     {"once_dispatch_breaker_opened_total", "counter", "How often the breaker of a target opened.",
         NULL, {{NULL, FIGURE(opened)}}},
     {"once_dispatch_in_flight", "gauge", "Calls to a target that are under way.", NULL,
@@ -774,9 +794,7 @@ static void put_targets(
     const struct metrics *metrics, const struct engine_stats *engine, struct buf *out)
 {
     struct metrics_target targets[METRICS_TARGETS_MAX];
-    size_t count = metrics->tell_targets == NULL ? 0
-                                                 : metrics->tell_targets(metrics->targets_context,
-                                                       targets, METRICS_TARGETS_MAX);
+    size_t count = metrics_targets_now(metrics, targets, METRICS_TARGETS_MAX);
     for (size_t i = 0; count > 0 && i < COUNT(target_families); i++) {
         const struct figure_family *family = &target_families[i];
         put_family(out, family->name, family->type, family->help);

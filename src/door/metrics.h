@@ -94,6 +94,11 @@ typedef size_t (*metrics_report_targets)(
     void *context, struct metrics_target *ret_targets, size_t max);
 /* As metrics_upstreams. */
 void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void *context);
+/* What that reporter says now; 0 without one. Any thread. */
+size_t metrics_targets_now(
+    const struct metrics *metrics, struct metrics_target *ret_targets, size_t max);
+/* The name of the state that a breaker of this target is in; an open one comes first. */
+const char *metrics_breaker(const struct metrics_target *target);
 
 /* Why an event of a sender was refused. */
 enum metrics_refusal {

@@ -13,6 +13,7 @@ import stores
 from effects_help import (ACKNOWLEDGED, ASKED, DEAD, FAILED, KEYED, Effects, config_of, key_file,
     kill)
 from once_server import until
+from test_openapi import check
 
 
 @pytest.fixture
@@ -557,6 +558,26 @@ def test_a_provider_that_was_down_is_not_overrun(make):
     for effect_id in ids:
         effects.settled(effect_id, ACKNOWLEDGED)
     assert set(provider.effects.values()) == {1} and len(provider.effects) == 12
+
+
+def test_an_open_breaker_is_shown_and_closes_by_itself(make):
+    effects, provider = make(KEYED, "breaker: {failures: 2, pause: 500ms}")
+    provider.always = "503"
+    effect_id = effects.put("k")
+    until(lambda: targets(effects)[0]["breaker"] == "open", "it stays closed")
+    listed = effects.server.cli("ls", "targets", *effects.server.reached).stdout.split()
+    assert listed[:2] == ["effects", "pay"] and listed[2] in ("open", "half_open")
+    provider.always = None
+    effects.settled(effect_id, ACKNOWLEDGED)
+    until(lambda: targets(effects)[0]["breaker"] == "closed", "it stays open")
+
+
+def targets(effects):
+    answer = effects.server.request("GET", "/v1/targets")
+    status, _, document = check("listTargets", answer)
+    assert status == 200 and len(document["targets"]) == 1
+    assert (document["targets"][0]["kind"], document["targets"][0]["target"]) == ("effects", "pay")
+    return document["targets"]
 
 
 # --- Compensation ---
