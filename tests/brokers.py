@@ -121,6 +121,18 @@ class RabbitMq(Server):
         with open(self.path("plugins"), "w", encoding="utf-8") as file:
             file.write("[].\n")
         self.epmd = None
+        self.write_erl()
+
+    def write_erl(self):
+        """What starts Erlang, wherever it was unpacked: some versions of Debian's own script know
+        only where the package would be installed."""
+        root = os.path.dirname(self.ERLANG)
+        runtime = next(name for name in sorted(os.listdir(root)) if name.startswith("erts-"))
+        os.mkdir(self.path("bin"))
+        with open(self.path("bin/erl"), "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/sh\nexport ROOTDIR='{root}' BINDIR='{root}/{runtime}/bin' EMU=beam "
+                "PROGNAME=erl\nexec \"$BINDIR/erlexec\" \"$@\"\n")
+        os.chmod(self.path("bin/erl"), 0o755)
 
     @property
     def url(self):
@@ -130,8 +142,9 @@ class RabbitMq(Server):
 
     def start(self):
         quiet = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
-        env = {**os.environ, "PATH": self.ERLANG + ":" + os.environ["PATH"], "HOME": self.directory,
-            "ERL_ROOTDIR": os.path.dirname(self.ERLANG), "ERL_EPMD_PORT": str(self.epmd_port),
+        path = ":".join((self.path("bin"), self.ERLANG, os.environ["PATH"]))
+        env = {**os.environ, "PATH": path, "HOME": self.directory,
+            "ERL_EPMD_PORT": str(self.epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1", "RABBITMQ_NODENAME": f"once{self.port}@localhost",
             "RABBITMQ_CONFIG_FILE": self.path("rabbitmq.conf"),
             "RABBITMQ_CONF_ENV_FILE": self.path("env"), "RABBITMQ_DIST_PORT": str(self.dist_port),

@@ -69,6 +69,15 @@ def copy(small, tmp_path):
     return Path(shutil.copytree(small, tmp_path / "data"))
 
 
+def test_a_stranger_can_read_it_in_one_sitting():
+    """And with nothing but Python: it imports no package and none of our files."""
+    lines = SCRIPT.read_text().splitlines()
+    assert len(lines) <= 300 and max(map(len, lines)) <= 100
+    imported = {name for line in lines if line.startswith(("import ", "from "))
+        for name in line.removeprefix("import ").split(", ")}
+    assert imported <= sys.stdlib_module_names
+
+
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("steps, jump_ms, retain_ms, segments", [(12, 0, 0, "whole"),
     (400, DAY_MS // 4, 0, "squeezed"), (400, DAY_MS // 4, DAY_MS, "archived")])
