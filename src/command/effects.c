@@ -514,12 +514,16 @@ static void on_command(struct engine_call *call)
     if (call->err.status == OK && record != NULL && record->status == RECORD_WAITING &&
         record->attempt == 0) { /* for a confirmation, after it was submitted anew */
         if (record_due_ms(record) <= call->now_ms) {
-            (void)command_expire(look->commands, &record->operation_id); /* or at its next due */
+            (void)command_expire(look->commands, record); /* or at its next due */
         }
         look_over(look);
         return;
     }
     if (call->err.status != OK || record == NULL ||
+    if (look->commands->vault == NULL) {
+        look_over(look); /* without a registry it cannot be read: it waits for one */
+        return;
+    }
         !waits_for(record, &look->arena, &look->detail, &look->waits_for)) {
         bool is_undone = call->err.status == OK && record != NULL && compensation_is_open(record);
         struct op_id id = is_undone ? record->operation_id : (struct op_id){{0}};
@@ -535,9 +539,6 @@ static void on_command(struct engine_call *call)
 
 bool command_effects_look(struct commands *commands, const struct op_id *id)
 {
-    if (commands->vault == NULL) {
-        return true; /* without a registry it cannot be read: it waits for one */
-    }
     struct look *look = mem_zalloc(commands->mem, 1, sizeof *look);
     if (look == NULL) {
         return false;

@@ -59,9 +59,10 @@ struct registry *registry_take(struct commands *commands);
 void registry_drop(struct registry *registry);
 const struct config_command *registry_find(const struct registry *registry, struct slice name);
 
-/* Reject a command whose confirmation is over, unless it was confirmed meanwhile. False: not
- * possible now. Any thread. */
-bool command_expire(struct commands *commands, const struct op_id *id);
+/* Reject a command whose confirmation is over, unless the record has changed since it was read: it
+ * may have been confirmed, or denied and submitted anew, with a confirmation that is not over.
+ * False: not possible now. Any thread. */
+bool command_expire(struct commands *commands, const struct record *read);
 
 /* execute.c */
 extern const struct dispatch_kind command_kind;
