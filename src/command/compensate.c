@@ -599,7 +599,7 @@ static bool may_go_on(struct undoing *self)
 {
     struct err err;
     bool waits = self->record.status == RECORD_WAITING && self->record.attempt > 0;
-    enum recovery_answer answer = recovery_allows(RECOVERY_COMPENSATE, &self->record);
+    enum recovery_answer answer = recovery_allows(RECOVERY_COMPENSATE, &self->record, false);
     switch (self->purpose) {
     case PURPOSE_DRIVE:
         if (!compensation_is_open(&self->record)) {

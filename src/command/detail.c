@@ -52,6 +52,9 @@ static void put_all(const struct detail *detail, enum shortened how, struct buf 
     if (detail->is_read) {
         jsonw_bool(&json, "read", true);
     }
+    if (detail->is_uncertain) {
+        jsonw_bool(&json, "uncertain", true);
+    }
     if (detail->is_confirmed_by_step_up) {
         jsonw_bool(&json, "step_up", true);
     }
@@ -143,6 +146,7 @@ enum status detail_read(struct slice bytes, struct arena *arena, struct detail *
         .args = raw_of(bytes, root, "args"),
         .is_key_given = bool_of(root, "key_given"),
         .is_read = bool_of(root, "read"),
+        .is_uncertain = bool_of(root, "uncertain"),
         .is_confirmed_by_step_up = bool_of(root, "step_up"),
         .confirmed_ms = int_of(root, "confirmed_ms"),
         .confirmed_by = text_of(root, "confirmed_by"),
@@ -156,4 +160,22 @@ enum status detail_read(struct slice bytes, struct arena *arena, struct detail *
     digest_of(root, "token_sha256", &ret_detail->token);
     digest_of(root, "submitter", &ret_detail->submitter);
     return OK;
+}
+
+enum status detail_mark(
+    struct slice bytes, bool is_uncertain, struct arena *arena, struct slice *ret_bytes)
+{
+    struct mem mem = arena_mem(arena);
+    struct detail detail;
+    struct buf out;
+    enum status status = detail_read(bytes, arena, &detail);
+    if (status != OK || detail.is_uncertain == is_uncertain) {
+        *ret_bytes = SLICE_EMPTY;
+        return status;
+    }
+    detail.is_uncertain = is_uncertain;
+    buf_init(&out, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    status = detail_put(&detail, &out);
+    *ret_bytes = status == OK ? buf_view(&out) : SLICE_EMPTY;
+    return status == E_INVALID ? E_CORRUPT : status; /* it was read, so that it fits */
 }

@@ -51,6 +51,12 @@ static void put_intent(struct jsonw *json, const struct detail *detail)
     }
 }
 
+/* An attempt may have taken effect, and nothing has settled that. */
+static bool is_uncertain(const struct record *record, const struct detail *detail)
+{
+    return !record_sealed(record) && (record->status == RECORD_UNKNOWN || detail->is_uncertain);
+}
+
 /* A step of the lifecycle, and when it was reached. */
 static void put_step(struct jsonw *json, const char *state, int64_t ms)
 {
@@ -187,6 +193,7 @@ void document_put(
     jsonw_bytes(json, "actor_id", detail->actor_id);
     put_some(json, "effective_actor_id", detail->effective_actor_id);
     put_intent(json, detail);
+    jsonw_bool(json, "uncertain", is_uncertain(record, detail));
     jsonw_u64(json, "attempt", record->attempt);
     jsonw_u64(json, "duplicates", record->duplicates);
     jsonw_time(json, "created_at", record->created_ms);

@@ -174,6 +174,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
         detail_read(call->record->detail, call->arena, &detail) != OK) {
         return err_set(err, E_INVALID, "the handler's effects are not an array");
     }
+    detail.is_uncertain = false; /* the answer says that it happened */
     struct effect_sender sender = {.types = &registry->config->effects,
         .vault = commands->vault,
         .engine = door_engine(commands->door),
@@ -519,11 +520,11 @@ static void on_command(struct engine_call *call)
         look_over(look);
         return;
     }
-    if (call->err.status != OK || record == NULL ||
     if (look->commands->vault == NULL) {
         look_over(look); /* without a registry it cannot be read: it waits for one */
         return;
     }
+    if (call->err.status != OK || record == NULL ||
         !waits_for(record, &look->arena, &look->detail, &look->waits_for)) {
         bool is_undone = call->err.status == OK && record != NULL && compensation_is_open(record);
         struct op_id id = is_undone ? record->operation_id : (struct op_id){{0}};
