@@ -75,6 +75,10 @@ static void put_all(const struct detail *detail, enum shortened how, struct buf 
     }
     put_some(&json, "kept_outcome", detail->kept_outcome);
     put_count(&json, "kept_code", (uint64_t)detail->kept_code);
+    if (detail->has_failed) {
+        jsonw_bool(&json, "failed", true);
+    }
+    put_count(&json, "compensating_ms", (uint64_t)detail->compensating_ms);
     jsonw_close(&json, '}');
 }
 
@@ -156,7 +160,9 @@ enum status detail_read(struct slice bytes, struct arena *arena, struct detail *
         .waits_for = raw_of(bytes, root, "waits_for"),
         .made = raw_of(bytes, root, "made"),
         .kept_outcome = text_of(root, "kept_outcome"),
-        .kept_code = int_of(root, "kept_code")};
+        .kept_code = int_of(root, "kept_code"),
+        .has_failed = bool_of(root, "failed"),
+        .compensating_ms = int_of(root, "compensating_ms")};
     digest_of(root, "token_sha256", &ret_detail->token);
     digest_of(root, "submitter", &ret_detail->submitter);
     return OK;

@@ -38,6 +38,9 @@ struct detail {
                                   lives: its compensation undoes them (made.h) */
     struct slice kept_outcome; /* sealed, base64url: the handler's answer, until the command ends */
     int64_t kept_code;         /* its status */
+    /* After its end. */
+    bool has_failed;         /* it ended because a required effect failed */
+    int64_t compensating_ms; /* since when it is undone; 0: it is not */
 };
 
 /* Append it. If it is too long, the arguments are left out, then the target, then the list

@@ -311,6 +311,7 @@ enum status command_effects_end(const struct commands *commands, const struct re
     next.required = 0;
     next.waits_for = SLICE_EMPTY;
     next.kept_outcome = SLICE_EMPTY;
+    next.has_failed = has_failed;
     enum status status = open_outcome(commands, record, detail, call->arena, &outcome, err);
     status = status == OK ? compose_wake(record, &next,
                                 has_failed ? RECORD_FAILED : RECORD_EXECUTED, call, err)
@@ -598,10 +599,11 @@ static enum status compose_compensation(struct commands *commands, const struct 
     if (!has_done && failure->detail->effects > 1) {
         return OK;
     }
-    enum status status = command_effects_end(
-        commands, failure->command, failure->detail, true, call_new(calls), err);
+    struct engine_call *end = call_new(calls);
+    enum status status =
+        command_effects_end(commands, failure->command, failure->detail, true, end, err);
     if (status == OK && has_done) {
-        compensation_begin(failure->command, &call_new(calls)->request);
+        compensation_begin(commands, failure->command, end->request.detail, call_new(calls));
     }
     return status;
 }
