@@ -218,12 +218,37 @@ static void on_begun(struct undoing *self)
     }
 }
 
-void compensation_begin(const struct record *command, struct request *request)
+/* The detail with the time from which on the command is undone. Empty, and then it stays as it is,
+ * if there is no room: the list of what was made must not be left out for it. */
+static struct slice with_time(
+    const struct commands *commands, struct slice bytes, struct arena *arena)
 {
+    struct mem mem = arena_mem(arena);
+    struct engine_stats stats;
+    struct detail detail;
+    struct detail put;
+    struct buf out;
+    if (detail_read(bytes, arena, &detail) != OK) {
+        return SLICE_EMPTY;
+    }
+    engine_stats(door_engine(commands->door), &stats);
+    detail.compensating_ms = stats.now_ms;
+    buf_init(&out, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    bool is_whole = detail_put(&detail, &out) == OK &&
+                    detail_read(buf_view(&out), arena, &put) == OK &&
+                    put.made.len == detail.made.len;
+    return is_whole ? buf_view(&out) : SLICE_EMPTY;
+}
+
+void compensation_begin(const struct commands *commands, const struct record *command,
+    struct slice detail, struct engine_call *call)
+{
+    struct request *request = &call->request;
     request->kind = REQUEST_COMPENSATE;
     request->operation_id = command->operation_id;
     request->delay_ms = UNDO_AGAIN_MS;
     request->reason = SLICE_LIT("a required effect failed");
+    request->detail = with_time(commands, detail, call->arena);
 }
 
 /* The command is failed, if it waited for its effects; and compensating, if there is something to
@@ -231,6 +256,7 @@ void compensation_begin(const struct record *command, struct request *request)
 static void begin(struct undoing *self, bool undoes)
 {
     struct engine_call *call = first_call(self);
+    struct slice detail = self->record.detail;
     if (self->record.status == RECORD_WAITING) {
         struct slice reason = call->request.reason;
         struct err err;
@@ -240,11 +266,12 @@ static void begin(struct undoing *self, bool undoes)
             return;
         }
         call->request.reason = reason.len > 0 ? reason : call->request.reason;
+        detail = call->request.detail;
         call = undoes ? call_new(self) : NULL;
     }
     if (call != NULL) {
         struct slice reason = call->request.reason;
-        compensation_begin(&self->record, &call->request);
+        compensation_begin(self->commands, &self->record, detail, call);
         call->request.reason = self->purpose == PURPOSE_FAILED ? call->request.reason : reason;
     }
     submit(self, on_begun);
@@ -599,7 +626,7 @@ static bool may_go_on(struct undoing *self)
 {
     struct err err;
     bool waits = self->record.status == RECORD_WAITING && self->record.attempt > 0;
-    enum recovery_answer answer = recovery_allows(RECOVERY_COMPENSATE, &self->record);
+    enum recovery_answer answer = recovery_allows(RECOVERY_COMPENSATE, &self->record, false);
     switch (self->purpose) {
     case PURPOSE_DRIVE:
         if (!compensation_is_open(&self->record)) {

@@ -26,8 +26,9 @@
 bool compensation_is_open(const struct record *command);
 
 /* Set the request by which a command that has ended begins to be undone: a required effect
- * failed. */
-void compensation_begin(const struct record *command, struct request *request);
+ * failed. detail: of the record when that is decided. */
+void compensation_begin(const struct commands *commands, const struct record *command,
+    struct slice detail, struct engine_call *call);
 
 enum compensate_why {
     COMPENSATE_DRIVE,  /* go on with a compensation that has begun */

@@ -52,6 +52,9 @@ static void put_all(const struct detail *detail, enum shortened how, struct buf 
     if (detail->is_read) {
         jsonw_bool(&json, "read", true);
     }
+    if (detail->is_uncertain) {
+        jsonw_bool(&json, "uncertain", true);
+    }
     if (detail->is_confirmed_by_step_up) {
         jsonw_bool(&json, "step_up", true);
     }
@@ -72,6 +75,10 @@ static void put_all(const struct detail *detail, enum shortened how, struct buf 
     }
     put_some(&json, "kept_outcome", detail->kept_outcome);
     put_count(&json, "kept_code", (uint64_t)detail->kept_code);
+    if (detail->has_failed) {
+        jsonw_bool(&json, "failed", true);
+    }
+    put_count(&json, "compensating_ms", (uint64_t)detail->compensating_ms);
     jsonw_close(&json, '}');
 }
 
@@ -143,6 +150,7 @@ enum status detail_read(struct slice bytes, struct arena *arena, struct detail *
         .args = raw_of(bytes, root, "args"),
         .is_key_given = bool_of(root, "key_given"),
         .is_read = bool_of(root, "read"),
+        .is_uncertain = bool_of(root, "uncertain"),
         .is_confirmed_by_step_up = bool_of(root, "step_up"),
         .confirmed_ms = int_of(root, "confirmed_ms"),
         .confirmed_by = text_of(root, "confirmed_by"),
@@ -152,8 +160,28 @@ enum status detail_read(struct slice bytes, struct arena *arena, struct detail *
         .waits_for = raw_of(bytes, root, "waits_for"),
         .made = raw_of(bytes, root, "made"),
         .kept_outcome = text_of(root, "kept_outcome"),
-        .kept_code = int_of(root, "kept_code")};
+        .kept_code = int_of(root, "kept_code"),
+        .has_failed = bool_of(root, "failed"),
+        .compensating_ms = int_of(root, "compensating_ms")};
     digest_of(root, "token_sha256", &ret_detail->token);
     digest_of(root, "submitter", &ret_detail->submitter);
     return OK;
+}
+
+enum status detail_mark(
+    struct slice bytes, bool is_uncertain, struct arena *arena, struct slice *ret_bytes)
+{
+    struct mem mem = arena_mem(arena);
+    struct detail detail;
+    struct buf out;
+    enum status status = detail_read(bytes, arena, &detail);
+    if (status != OK || detail.is_uncertain == is_uncertain) {
+        *ret_bytes = SLICE_EMPTY;
+        return status;
+    }
+    detail.is_uncertain = is_uncertain;
+    buf_init(&out, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    status = detail_put(&detail, &out);
+    *ret_bytes = status == OK ? buf_view(&out) : SLICE_EMPTY;
+    return status == E_INVALID ? E_CORRUPT : status; /* it was read, so that it fits */
 }

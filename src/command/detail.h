@@ -21,7 +21,8 @@ struct detail {
     struct slice target; /* JSON, redacted; empty: too long to keep */
     struct slice args;   /* likewise */
     bool is_key_given;
-    bool is_read; /* I0: not deduplicated */
+    bool is_read;      /* I0: not deduplicated */
+    bool is_uncertain; /* an attempt may have taken effect, and nothing has settled that (P5) */
     /* The confirmation. */
     bool is_confirmed_by_step_up;
     struct digest token;     /* hash of the token to be shown; zero: none is required */
@@ -37,6 +38,9 @@ struct detail {
                                   lives: its compensation undoes them (made.h) */
     struct slice kept_outcome; /* sealed, base64url: the handler's answer, until the command ends */
     int64_t kept_code;         /* its status */
+    /* After its end. */
+    bool has_failed;         /* it ended because a required effect failed */
+    int64_t compensating_ms; /* since when it is undone; 0: it is not */
 };
 
 /* Append it. If it is too long, the arguments are left out, then the target, then the list
@@ -46,5 +50,9 @@ enum status detail_put(const struct detail *detail, struct buf *out) MUST_CHECK;
 /* E_CORRUPT: it is not a command's detail. E_NOMEM. */
 enum status detail_read(
     struct slice bytes, struct arena *arena, struct detail *ret_detail) MUST_CHECK;
+/* The detail of a record with is_uncertain as given; empty if it is so already. E_CORRUPT,
+ * E_NOMEM. */
+enum status detail_mark(
+    struct slice bytes, bool is_uncertain, struct arena *arena, struct slice *ret_bytes) MUST_CHECK;
 
 #endif

@@ -51,6 +51,12 @@ static void put_intent(struct jsonw *json, const struct detail *detail)
     }
 }
 
+/* An attempt may have taken effect, and nothing has settled that. */
+static bool is_uncertain(const struct record *record, const struct detail *detail)
+{
+    return !record_sealed(record) && (record->status == RECORD_UNKNOWN || detail->is_uncertain);
+}
+
 /* A step of the lifecycle, and when it was reached. */
 static void put_step(struct jsonw *json, const char *state, int64_t ms)
 {
@@ -58,6 +64,15 @@ static void put_step(struct jsonw *json, const char *state, int64_t ms)
     jsonw_str(json, "state", state);
     jsonw_time(json, "at", ms);
     jsonw_close(json, '}');
+}
+
+/* How a command ended that is undone now, and since when it is. */
+static void put_undone(struct jsonw *json, const struct record *record, const struct detail *detail)
+{
+    put_step(json, detail->has_failed ? "failed" : "executed", record->sealed_ms);
+    if (detail->compensating_ms > 0 && record->status != RECORD_COMPENSATING) {
+        put_step(json, "compensating", detail->compensating_ms);
+    }
 }
 
 static void put_lifecycle(
@@ -79,12 +94,15 @@ static void put_lifecycle(
     } else if (record->attempt > 0 && detail->confirmed_ms > 0) {
         put_step(json, "started", detail->confirmed_ms);
     }
+    bool is_undone = record_sealed(record) && !(record_status_sealed(record->status) &&
+                                                  record->status != RECORD_COMPENSATED);
+    if (is_undone) {
+        put_undone(json, record, detail);
+    }
     if (strcmp(status, "received") != 0 && strcmp(status, "awaiting_confirmation") != 0 &&
         strcmp(status, "started") != 0 && strcmp(status, "confirmed") != 0) {
         put_step(json, status,
-            record_status_sealed(record->status) && record->status != RECORD_COMPENSATED
-                ? record->sealed_ms
-                : record->updated_ms);
+            record_sealed(record) && !is_undone ? record->sealed_ms : record->updated_ms);
     }
     jsonw_close(json, ']');
 }
@@ -187,6 +205,7 @@ void document_put(
     jsonw_bytes(json, "actor_id", detail->actor_id);
     put_some(json, "effective_actor_id", detail->effective_actor_id);
     put_intent(json, detail);
+    jsonw_bool(json, "uncertain", is_uncertain(record, detail));
     jsonw_u64(json, "attempt", record->attempt);
     jsonw_u64(json, "duplicates", record->duplicates);
     jsonw_time(json, "created_at", record->created_ms);

@@ -156,7 +156,7 @@ static void on_expired(struct engine_call *call)
 
 /* Rejected: no effect began, so a new submission starts over. A confirmation at the same moment is
  * too late (W3). */
-bool command_expire(struct commands *commands, const struct op_id *id)
+bool command_expire(struct commands *commands, const struct record *read)
 {
     struct expiring *expiring = mem_zalloc(commands->mem, 1, sizeof *expiring);
     struct err err;
@@ -166,7 +166,8 @@ bool command_expire(struct commands *commands, const struct op_id *id)
     arena_init(&expiring->arena, commands->mem, EXPIRY_ARENA_BYTES_MAX);
     expiring->commands = commands;
     expiring->call = (struct engine_call){.request = {.kind = REQUEST_WAKE,
-                                              .operation_id = *id,
+                                              .operation_id = read->operation_id,
+                                              .version = read->version, /* W6 */
                                               .status = RECORD_REJECTED,
                                               .reason = SLICE_LIT("the confirmation expired")},
         .arena = &expiring->arena,
@@ -190,10 +191,11 @@ static bool on_due(void *context, const struct store_due *dues, size_t count)
     bool taken = true;
     unsigned looked = 0;
     for (size_t i = 0; taken && i < count; i++) {
-        /* A command that was granted waits for its effects, or, if it was submitted anew after
-         * that, for a confirmation: its record says which. */
+        /* A command that was never granted waits for a confirmation. One that was waits for its
+         * effects, or, if it was submitted anew after that, for a confirmation: its record says
+         * which. */
         if (dues[i].fence == 0) {
-            taken = command_expire(commands, &dues[i].operation_id);
+            taken = command_effects_look(commands, &dues[i].operation_id);
         } else if (looks && looked++ < COMMAND_LOOKS_MAX) {
             taken = command_effects_look(commands, &dues[i].operation_id);
             commands->looked_ms = now_ms;

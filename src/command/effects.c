@@ -174,6 +174,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
         detail_read(call->record->detail, call->arena, &detail) != OK) {
         return err_set(err, E_INVALID, "the handler's effects are not an array");
     }
+    detail.is_uncertain = false; /* the answer says that it happened */
     struct effect_sender sender = {.types = &registry->config->effects,
         .vault = commands->vault,
         .engine = door_engine(commands->door),
@@ -310,6 +311,7 @@ enum status command_effects_end(const struct commands *commands, const struct re
     next.required = 0;
     next.waits_for = SLICE_EMPTY;
     next.kept_outcome = SLICE_EMPTY;
+    next.has_failed = has_failed;
     enum status status = open_outcome(commands, record, detail, call->arena, &outcome, err);
     status = status == OK ? compose_wake(record, &next,
                                 has_failed ? RECORD_FAILED : RECORD_EXECUTED, call, err)
@@ -514,9 +516,13 @@ static void on_command(struct engine_call *call)
     if (call->err.status == OK && record != NULL && record->status == RECORD_WAITING &&
         record->attempt == 0) { /* for a confirmation, after it was submitted anew */
         if (record_due_ms(record) <= call->now_ms) {
-            (void)command_expire(look->commands, &record->operation_id); /* or at its next due */
+            (void)command_expire(look->commands, record); /* or at its next due */
         }
         look_over(look);
+        return;
+    }
+    if (look->commands->vault == NULL) {
+        look_over(look); /* without a registry it cannot be read: it waits for one */
         return;
     }
     if (call->err.status != OK || record == NULL ||
@@ -535,9 +541,6 @@ static void on_command(struct engine_call *call)
 
 bool command_effects_look(struct commands *commands, const struct op_id *id)
 {
-    if (commands->vault == NULL) {
-        return true; /* without a registry it cannot be read: it waits for one */
-    }
     struct look *look = mem_zalloc(commands->mem, 1, sizeof *look);
     if (look == NULL) {
         return false;
@@ -596,10 +599,11 @@ static enum status compose_compensation(struct commands *commands, const struct 
     if (!has_done && failure->detail->effects > 1) {
         return OK;
     }
-    enum status status = command_effects_end(
-        commands, failure->command, failure->detail, true, call_new(calls), err);
+    struct engine_call *end = call_new(calls);
+    enum status status =
+        command_effects_end(commands, failure->command, failure->detail, true, end, err);
     if (status == OK && has_done) {
-        compensation_begin(failure->command, &call_new(calls)->request);
+        compensation_begin(commands, failure->command, end->request.detail, call_new(calls));
     }
     return status;
 }

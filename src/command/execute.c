@@ -6,6 +6,17 @@
  *   other 4xx                  failed, for good
  *   other 5xx, no answer       unknown. With takeover it is called again; else it is blocked
  *   not connected              nothing was sent: called again
+ *
+ * With takeover, an attempt that may have taken effect is never forgotten (P5): the command is
+ * uncertain (detail.h) until something settles it.
+ *
+ *   after a later attempt      2xx settles it. Nothing else does: a 4xx may come from a check that
+ *                              precedes the handler's look for the key, and "nothing was done" is
+ *                              said of the later attempt. It is called again
+ *   attempts used up           unknown, never given up as if nothing had happened
+ *   before a later attempt     if the registry does not say takeover any more, it is unknown, and
+ *                              nothing is sent
+ *   a person                   cannot cancel it (recover.c). "not_executed" settles it
  */
 #include <stdio.h>
 #include <string.h>
@@ -57,19 +68,33 @@ static struct dispatch_target *target_of(
     return number < registry->config->command_count ? &registry->targets[number] : NULL;
 }
 
+static bool is_used_up(const struct config_command *command, const struct record *record)
+{
+    return command->attempts_max > 0 && record->attempt >= command->attempts_max;
+}
+
+bool command_takes_over(const struct config_command *command, const struct record *record)
+{
+    return command != NULL && command->on_unknown == CONFIG_UNKNOWN_TAKEOVER &&
+           !is_used_up(command, record);
+}
+
 static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
     const struct record *record, int64_t now_ms, struct arena *arena, struct slice *ret_detail)
 {
     const struct registry *registry = registry_of(plan);
     size_t number = command_number(registry, record);
     (void)now_ms;
-    (void)arena;
-    (void)ret_detail;
     if (number == registry->config->command_count || record_sealed(record)) {
         return DISPATCH_HOLD; /* sealed: what is unknown is its compensation */
     }
-    switch (registry->config->commands[number].on_unknown) {
-    case CONFIG_UNKNOWN_TAKEOVER: return DISPATCH_AGAIN;
+    const struct config_command *command = &registry->config->commands[number];
+    switch (command->on_unknown) {
+    case CONFIG_UNKNOWN_TAKEOVER:
+        return command_takes_over(command, record) &&
+                       detail_mark(record->detail, true, arena, ret_detail) == OK
+                   ? DISPATCH_AGAIN
+                   : DISPATCH_HOLD;
     case CONFIG_UNKNOWN_RECONCILE: return DISPATCH_ASK;
     default: return DISPATCH_HOLD;
     }
@@ -153,17 +178,31 @@ static void put_question(struct buf *out, const char *path, const struct record 
 /* These statuses say that nothing was done. So does Once-Effect, which settle reads first. */
 static const struct judge_status statuses[] = {{429, JUDGE_LATER}, {503, JUDGE_LATER}};
 
-static struct judge_rules rules_of(const struct config_command *command)
+static struct judge_rules rules_of(void)
 {
-    bool again = command->on_unknown == CONFIG_UNKNOWN_TAKEOVER;
     return (struct judge_rules){.statuses = statuses,
         .status_count = sizeof statuses / sizeof *statuses,
-        .classes = {[2] = JUDGE_SEAL,
-            [3] = JUDGE_UNKNOWN,
-            [4] = JUDGE_SEAL,
-            [5] = again ? JUDGE_LATER : JUDGE_UNKNOWN},
+        .classes = {[2] = JUDGE_SEAL, [3] = JUDGE_UNKNOWN, [4] = JUDGE_SEAL, [5] = JUDGE_UNKNOWN},
         .not_sent = JUDGE_LATER,
-        .no_answer = again ? JUDGE_LATER : JUDGE_UNKNOWN};
+        .no_answer = JUDGE_UNKNOWN}; /* P5 */
+}
+
+/* An earlier attempt may have taken effect. A detail that cannot be read does not say so; then
+ * nothing can be sent either. */
+static bool is_uncertain(const struct dispatch_call *call)
+{
+    struct detail detail;
+    return call->record->attempt > 1 &&
+           detail_read(call->record->detail, call->arena, &detail) == OK && detail.is_uncertain;
+}
+
+static enum status check_again(
+    const struct dispatch_call *call, const struct config_command *command, struct err *err)
+{
+    return call->asks || command->on_unknown == CONFIG_UNKNOWN_TAKEOVER || !is_uncertain(call)
+               ? OK
+               : err_set(err, E_INVALID,
+                     "it may have happened, and its registry does not say takeover any more");
 }
 
 static enum status compose(struct dispatch_call *call, struct err *err)
@@ -174,8 +213,9 @@ static enum status compose(struct dispatch_call *call, struct err *err)
     struct buf head;
     (void)kind_id_put(id, RECORD_COMMAND, &record->operation_id);
     call->method = call->asks ? HTTP_METHOD_GET : HTTP_METHOD_POST;
-    call->rules = rules_of(command);
-    if (!call->asks && put_payload(call, id, err) != OK) {
+    call->rules = rules_of();
+    if (check_again(call, command, err) != OK ||
+        (!call->asks && put_payload(call, id, err) != OK)) {
         return err->status;
     }
     buf_init(&head, call->mem, HEAD_BYTES_MAX);
@@ -238,9 +278,10 @@ static void settle_later(
 }
 
 /* The answer to a question, by the registry's rules. */
-static void settle_question(
+static enum status settle_question(
     struct dispatch_call *call, const struct config_command *command, struct engine_call *engine)
 {
+    enum status status = OK;
     const struct outcall *out = call->out;
     struct request *request = &engine->request;
     bool is_answered = out != NULL && out->point == OUTCALL_ANSWERED;
@@ -266,6 +307,10 @@ static void settle_question(
         request->kind = REQUEST_POSTPONE;
         request->delay_ms = pause_ms(command, call->record->attempt + 1, call->random);
     }
+    if (request->kind == REQUEST_RESOLVE && is_uncertain(call)) {
+        status = detail_mark(call->record->detail, false, call->arena, &request->detail);
+    }
+    return status;
 }
 
 /* The answer's JSON is the outcome, as received. */
@@ -281,8 +326,8 @@ static bool is_executed(const struct dispatch_call *call, const struct request *
     return !call->asks && request->kind == REQUEST_SEAL && request->status == RECORD_EXECUTED;
 }
 
-/* The handler did its work, but what it returned cannot be stored with that: a person must look at
- * it. */
+/* Nobody knows, or the handler did its work but what it returned cannot be stored with that: a
+ * person must look at it. */
 static enum status block(struct dispatch_call *call, struct engine_call *engine, struct slice why)
 {
     struct request *request = &engine->request;
@@ -314,6 +359,80 @@ static enum status take_effects(struct dispatch_call *call, const struct config_
     return status == OK ? block(call, engine, why) : status;
 }
 
+/* Nobody knows, and the handler recognises a repetition: unknown, and called again later, in one
+ * commit. If the group is refused, unknown alone; unknown_of then says the same. */
+static enum status settle_again(
+    struct dispatch_call *call, const struct config_command *command, struct engine_call *engine)
+{
+    const struct record *record = call->record;
+    struct slice detail = SLICE_EMPTY;
+    enum status status = block(call, engine, engine->request.reason);
+    if (call->is_alone || !command_takes_over(command, record)) {
+        return status;
+    }
+    status = detail_mark(record->detail, true, call->arena, &detail);
+    struct engine_call *again = status == OK ? dispatch_settle_new(call) : NULL;
+    if (again == NULL) {
+        return status == OK ? E_NOMEM : status;
+    }
+    again->request.kind = REQUEST_RESOLVE;
+    again->request.operation_id = record->operation_id;
+    again->request.fence = record->fence;
+    again->request.status = RECORD_PENDING;
+    again->request.delay_ms = pause_ms(command, record->attempt, call->random);
+    again->request.reason = COMMAND_AGAIN_REASON;
+    again->request.detail = detail;
+    return OK;
+}
+
+/* The request that the handler's answer asks for, when no earlier attempt is uncertain. */
+static void settle_answer(struct dispatch_call *call, struct engine_call *engine)
+{
+    struct request *request = &engine->request;
+    if (call->out == NULL || says_no_effect(call->out)) {
+        request->kind = REQUEST_RETRY;
+        request->reason = call->out == NULL ? slice_str(call->fault.text)
+                                            : SLICE_LIT("the handler says that nothing was done");
+        return;
+    }
+    outcall_settle(call->out, request, &engine->outcome_body);
+    if (call->out->point == OUTCALL_NOT_SENT) {
+        /* Callers see the reason; the handler's address is not for them. The log has it. */
+        request->reason = SLICE_LIT("the handler could not be reached; nothing was sent");
+    }
+    if (request->kind == REQUEST_RETRY) {
+        engine->outcome_body = SLICE_EMPTY;
+    }
+}
+
+static enum status settle_attempt(
+    struct dispatch_call *call, const struct config_command *command, struct engine_call *engine)
+{
+    struct request *request = &engine->request;
+    bool was_uncertain = is_uncertain(call);
+    settle_answer(call, engine);
+    if (request->reason.len > LIMIT_REASON_BYTES_MAX) {
+        request->reason.len = LIMIT_REASON_BYTES_MAX;
+    }
+    if (was_uncertain && request->kind == REQUEST_SEAL && request->status != RECORD_EXECUTED) {
+        request->reason = SLICE_LIT("refused, but an earlier attempt may have happened");
+        return settle_again(call, command, engine);
+    }
+    if (request->kind == REQUEST_UNKNOWN) {
+        return settle_again(call, command, engine);
+    }
+    if (request->kind == REQUEST_RETRY && was_uncertain &&
+        !command_takes_over(command, call->record)) {
+        return block(call, engine, request->reason);
+    }
+    if (request->kind == REQUEST_RETRY) {
+        settle_later(call, command, request);
+    } else if (was_uncertain) {
+        return detail_mark(call->record->detail, false, call->arena, &request->detail);
+    }
+    return OK;
+}
+
 static enum status settle(struct dispatch_call *call, struct err *err)
 {
     const struct config_command *command = command_of(call);
@@ -321,31 +440,15 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     if (engine == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    struct request *request = &engine->request;
-    if (call->asks) {
-        settle_question(call, command, engine);
-    } else if (call->out == NULL || says_no_effect(call->out)) {
-        request->reason = call->out == NULL ? slice_str(call->fault.text)
-                                            : SLICE_LIT("the handler says that nothing was done");
-        settle_later(call, command, request);
-    } else {
-        outcall_settle(call->out, request, &engine->outcome_body);
-        if (call->out->point == OUTCALL_NOT_SENT) {
-            /* Callers see the reason; the handler's address is not for them. The log has it. */
-            request->reason = SLICE_LIT("the handler could not be reached; nothing was sent");
-        }
-        if (request->kind == REQUEST_RETRY) {
-            engine->outcome_body = SLICE_EMPTY;
-            settle_later(call, command, request);
-        }
+    enum status status =
+        call->asks ? settle_question(call, command, engine) : settle_attempt(call, command, engine);
+    if (status != OK) {
+        return err_set(err, status, "out of memory");
     }
-    if (request->reason.len > LIMIT_REASON_BYTES_MAX) {
-        request->reason.len = LIMIT_REASON_BYTES_MAX;
-    }
-    if (request_settles(request)) {
+    if (request_settles(&engine->request)) {
         mark_outcome(engine);
     }
-    return is_executed(call, request) ? take_effects(call, command, engine, err) : OK;
+    return is_executed(call, &engine->request) ? take_effects(call, command, engine, err) : OK;
 }
 
 const struct dispatch_kind command_kind = {.name = "commands",

@@ -27,6 +27,10 @@ enum {
 #define COMMAND_NO_KEY                                                                             \
     "the command was kept with a key that is not in secrets.key_file; nothing was changed"
 
+/* Why a command whose outcome is unknown is called again. */
+#define COMMAND_AGAIN_REASON                                                                       \
+    SLICE_LIT("unknown; called again with the same idempotency key (on_unknown: takeover)")
+
 /* All commands have one scope, so that a key names one command of its tenant, whatever the command
  * does: the same key with a different action is a conflict (IDS-8). */
 #define COMMAND_SCOPE SLICE_LIT("commands")
@@ -59,12 +63,16 @@ struct registry *registry_take(struct commands *commands);
 void registry_drop(struct registry *registry);
 const struct config_command *registry_find(const struct registry *registry, struct slice name);
 
-/* Reject a command whose confirmation is over, unless it was confirmed meanwhile. False: not
- * possible now. Any thread. */
-bool command_expire(struct commands *commands, const struct op_id *id);
+/* Reject a command whose confirmation is over, unless the record has changed since it was read: it
+ * may have been confirmed, or denied and submitted anew, with a confirmation that is not over.
+ * False: not possible now. Any thread. */
+bool command_expire(struct commands *commands, const struct record *read);
 
 /* execute.c */
 extern const struct dispatch_kind command_kind;
+/* Whether Once calls the handler again by itself while nobody knows whether it happened. command
+ * may be NULL: it is not in the registry any more. */
+bool command_takes_over(const struct config_command *command, const struct record *record);
 
 /*
  * The life of a request that may execute a command: a submission, or a confirmation.
@@ -106,6 +114,11 @@ void execution_answer(struct execution *execution, unsigned status);
 /* Refuse, and release. */
 void execution_refuse(struct execution *execution, const struct problem *problem);
 void execution_fail(struct execution *execution, const struct err *err);
+/* Its record is unknown: have the handler called again, and keep in mind that an earlier attempt
+ * may have happened (P5). reason: empty for the usual one. decided is called on the exchange's
+ * loop. False: the record cannot be read, or there is no memory; nothing was submitted. */
+bool execution_take_over(struct execution *execution, struct slice reason,
+    void (*decided)(struct execution *execution)) MUST_CHECK;
 /* What the bodies that a command keeps are sealed for. Points into the key. */
 struct vault_name command_body_name(const struct record_key *key);
 /* How long a command's lease must be. */

@@ -5,16 +5,22 @@
  * the evidence. recovery.h has the table of what is allowed when.
  *
  *   retry       for a command that was given up: the handler certainly did nothing. An unknown
- *               command must be resolved first (409 outcome_unknown). For a command that waits for
- *               its effects: those that were given up.
- *   cancel      for a command that has not started
+ *               command must be resolved first (409 outcome_unknown), unless its handler may be
+ *               called again (on_unknown: takeover). For a command that waits for its effects:
+ *               those that were given up.
+ *   cancel      for a command that has not started. One that may have happened and is to be called
+ *               again must be resolved first (409 outcome_unknown, P5)
  *   compensate  for a command that ended, or that waits for effects that will not come: its
  *               acknowledged effects are undone (compensate.h)
  *   resolve     for an unknown command; not_executed: the handler is called again. Also for a
  *               command that is blocked because a required effect failed: executed or failed, with
  *               the handler's outcome unless a different one is given.
+ *
+ * Cancel and not_executed depend on the detail of the record, or change it. So the record is read
+ * first, and the engine decides only about the version that was read.
  */
 #include "api/body.h"
+#include "api/query.h"
 #include "base/macros.h"
 #include "command/compensate.h"
 #include "command/effects.h"
@@ -28,10 +34,15 @@ struct asked {
     uint64_t attempt; /* 0: any */
 };
 
-/* An action on the effects of a command. */
+enum { READS_MAX = 8 }; /* of a record that changes meanwhile */
+
+/* An operator's decision in progress. */
 struct recovering {
-    struct execution execution; /* first */
-    struct effects_recovery recovery;
+    struct execution execution;       /* first */
+    struct effects_recovery recovery; /* of an action on the command's effects */
+    struct api_query query;           /* cancel, not_executed: reads the record first */
+    struct request asked;             /* what is submitted after that */
+    unsigned reads;
 };
 
 static const char *const actions[RECOVERIES] = {
@@ -147,6 +158,89 @@ static bool is_resolved_so(const struct request *asked, const struct record *rec
 
 /* ---- the command itself -------------------------------------------------------------------- */
 
+static void refuse_unknown(struct execution *execution)
+{
+    refuse_state(execution, "outcome_unknown",
+        SLICE_LIT("nobody knows whether the handler did it: resolve it first"));
+}
+
+static void on_read(struct api_query *query)
+{
+    struct recovering *self = CONTAINER_OF(query, struct recovering, query);
+    struct execution *execution = &self->execution;
+    struct arena *arena = execution->request->exchange->arena;
+    const struct record *record = query->query.record;
+    struct detail detail;
+    struct slice marked = SLICE_EMPTY;
+    if (record == NULL) {
+        refuse_missing(execution);
+        return;
+    }
+    enum status status = detail_read(record->detail, arena, &detail);
+    status = status == OK ? detail_mark(record->detail, false, arena, &marked) : status;
+    if (status != OK) {
+        execution_fail(execution,
+            &(struct err){.status = status, .text = "the command's record cannot be read"});
+        return;
+    }
+    bool cancels = self->asked.kind == REQUEST_CANCEL;
+    if (cancels &&
+        recovery_allows(RECOVERY_CANCEL, record, detail.is_uncertain) == RECOVERY_UNKNOWN) {
+        refuse_unknown(execution);
+        return;
+    }
+    execution->call = (struct door_call){.engine = {.request = self->asked, .arena = arena}};
+    execution->call.engine.request.version = record->version; /* X6, N9 */
+    execution->call.engine.request.detail = cancels ? SLICE_EMPTY : marked;
+    execution_submit(execution, on_decided);
+}
+
+static void on_not_read(struct api_query *query, const struct err *err)
+{
+    execution_fail(&CONTAINER_OF(query, struct recovering, query)->execution, err);
+}
+
+static void read_first(struct recovering *self)
+{
+    struct api_request *request = self->execution.request;
+    self->reads++;
+    self->query = (struct api_query){.query = {.kind = QUERY_OPERATION,
+                                         .kinds = 1u << RECORD_COMMAND,
+                                         .operation_id = self->asked.operation_id},
+        .request = request,
+        .answer = on_read,
+        .failed = on_not_read};
+    api_query_run(&self->query, request);
+}
+
+/* It changed between the read and the decision. True: it is read again. */
+static bool is_read_again(struct recovering *self)
+{
+    const struct engine_call *engine = &self->execution.call.engine;
+    bool has_changed = engine->decision.kind == DECISION_WRONG_STATUS && self->reads > 0 &&
+                       engine->request.version != engine->decision.next.version;
+    if (!has_changed || self->reads >= READS_MAX) {
+        return false;
+    }
+    read_first(self);
+    return true;
+}
+
+/* A person has it tried again, and its handler recognises a repetition. True: it was submitted. */
+static bool is_called_again(struct execution *execution)
+{
+    const struct record *record = &execution->record;
+    struct detail detail;
+    if (execution->call.engine.request.kind != REQUEST_TAKE_UP ||
+        record->status != RECORD_UNKNOWN || record_sealed(record) ||
+        detail_read(record->detail, execution->request->exchange->arena, &detail) != OK) {
+        return false;
+    }
+    const struct config_command *command = registry_find(execution->registry, detail.command);
+    return command != NULL && command->on_unknown == CONFIG_UNKNOWN_TAKEOVER &&
+           execution_take_over(execution, execution->call.engine.request.reason, on_decided);
+}
+
 static void on_decided(struct execution *execution)
 {
     const struct engine_call *engine = &execution->call.engine;
@@ -157,6 +251,9 @@ static void on_decided(struct execution *execution)
     }
     if (kind == DECISION_NOT_FOUND) {
         refuse_missing(execution);
+        return;
+    }
+    if (is_read_again((struct recovering *)(void *)execution)) {
         return;
     }
     execution->record = engine->decision.next;
@@ -171,8 +268,11 @@ static void on_decided(struct execution *execution)
         return;
     }
     if (engine->request.kind == REQUEST_TAKE_UP &&
-        recovery_allows(RECOVERY_RETRY, &execution->record) == RECOVERY_EFFECTS) {
+        recovery_allows(RECOVERY_RETRY, &execution->record, false) == RECOVERY_EFFECTS) {
         recover_effects((struct recovering *)(void *)execution, RECOVERY_RETRY);
+        return;
+    }
+    if (is_called_again(execution)) {
         return;
     }
     if (engine->request.kind == REQUEST_RESOLVE && engine->request.status != RECORD_PENDING &&
@@ -180,7 +280,10 @@ static void on_decided(struct execution *execution)
         resolve_blocked(execution);
         return;
     }
-    bool is_unknown = execution->record.status == RECORD_UNKNOWN;
+    if (execution->record.status == RECORD_UNKNOWN) {
+        refuse_unknown(execution);
+        return;
+    }
     char detail[128];
     struct detail read;
     bool known =
@@ -188,12 +291,10 @@ static void on_decided(struct execution *execution)
     (void)snprintf(detail, sizeof detail, "the command is %s, which does not allow this",
         known ? document_status(&execution->record, &read) : "not readable");
     refuse_state(execution,
-        is_unknown                        ? "outcome_unknown"
-        : kind == DECISION_ALREADY_SEALED ? "already_sealed"
-        : kind == DECISION_STILL_RUNNING  ? "still_running"
-                                          : "wrong_status",
-        is_unknown ? SLICE_LIT("nobody knows whether the handler did it: resolve it first")
-                   : slice_str(detail));
+        kind == DECISION_ALREADY_SEALED  ? "already_sealed"
+        : kind == DECISION_STILL_RUNNING ? "still_running"
+                                         : "wrong_status",
+        slice_str(detail));
 }
 
 static void refuse_member(struct execution *execution, struct member_fault *fault)
@@ -219,16 +320,34 @@ static bool take_id(struct execution *execution)
     return false;
 }
 
-static void submit(struct execution *execution, enum status status, struct member_fault *fault)
+static void submit(struct recovering *self, enum status status, struct member_fault *fault)
 {
+    struct execution *execution = &self->execution;
+    const struct request *made = &execution->call.engine.request;
+    bool is_not_executed = made->kind == REQUEST_RESOLVE && made->status == RECORD_PENDING;
     if (status == OK) {
         status = builder_check(&execution->call.engine, &fault->err);
     }
     if (status != OK) {
         refuse_member(execution, fault);
+    } else if (made->kind == REQUEST_CANCEL || is_not_executed) {
+        self->asked = *made;
+        read_first(self);
     } else {
         execution_submit(execution, on_decided);
     }
+}
+
+/* In the exchange's arena. NULL: the request has been answered. */
+static struct recovering *recovering_new(struct api_request *request)
+{
+    struct recovering *self = arena_zalloc(request->exchange->arena, sizeof *self);
+    if (self == NULL) {
+        api_fail_memory(request);
+        return NULL;
+    }
+    execution_init(&self->execution, request);
+    return take_id(&self->execution) ? self : NULL;
 }
 
 void command_recover(struct api_request *request)
@@ -246,16 +365,11 @@ void command_recover(struct api_request *request)
     if (!api_body_json(request, &body)) {
         return;
     }
-    struct recovering *self = arena_zalloc(request->exchange->arena, sizeof *self);
+    struct recovering *self = recovering_new(request);
     if (self == NULL) {
-        api_fail_memory(request);
         return;
     }
     struct execution *execution = &self->execution;
-    execution_init(execution, request);
-    if (!take_id(execution)) {
-        return;
-    }
     struct request *made = &execution->call.engine.request;
     enum status status =
         json_is(body, JSON_OBJECT)
@@ -278,7 +392,7 @@ void command_recover(struct api_request *request)
             return;
         }
     }
-    submit(execution, status, &fault);
+    submit(self, status, &fault);
 }
 
 void command_resolve(struct api_request *request)
@@ -298,11 +412,11 @@ void command_resolve(struct api_request *request)
     if (!api_body_json(request, &body)) {
         return;
     }
-    struct execution *execution = execution_new(request);
-    if (execution == NULL || !take_id(execution)) {
+    struct recovering *self = recovering_new(request);
+    if (self == NULL) {
         return;
     }
-    struct engine_call *engine = &execution->call.engine;
+    struct engine_call *engine = &self->execution.call.engine;
     enum status status =
         json_is(body, JSON_OBJECT)
             ? members_read(&table, body, &asked, values, &fault)
@@ -324,5 +438,5 @@ void command_resolve(struct api_request *request)
         builder_outcome_body(engine, json_raw(request->exchange->body, values[OUTCOME]),
             request->policy->outcome_bytes_max);
     }
-    submit(execution, status, &fault);
+    submit(self, status, &fault);
 }

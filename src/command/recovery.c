@@ -20,11 +20,11 @@ static enum recovery_answer retry_allowed(const struct record *command)
     return RECOVERY_WRONG_STATUS;
 }
 
-static enum recovery_answer cancel_allowed(const struct record *command)
+static enum recovery_answer cancel_allowed(const struct record *command, bool is_uncertain)
 {
     switch (command->status) {
     case RECORD_PENDING:
-    case RECORD_DEAD: return RECOVERY_DO;
+    case RECORD_DEAD: return is_uncertain ? RECOVERY_UNKNOWN : RECOVERY_DO; /* P5 */
     case RECORD_WAITING: return command->attempt > 0 ? RECOVERY_WRONG_STATUS : RECOVERY_DO;
     case RECORD_REJECTED: return RECOVERY_AGAIN;
     case RECORD_UNKNOWN: return RECOVERY_UNKNOWN;
@@ -62,12 +62,13 @@ bool recovery_is_blocked(const struct record *command)
            command->attempt > 0 && command->due_ms == 0;
 }
 
-enum recovery_answer recovery_allows(enum recovery action, const struct record *command)
+enum recovery_answer recovery_allows(
+    enum recovery action, const struct record *command, bool is_uncertain)
 {
     ASSERT(command->kind == RECORD_COMMAND);
     switch (action) {
     case RECOVERY_RETRY: return retry_allowed(command);
-    case RECOVERY_CANCEL: return cancel_allowed(command);
+    case RECOVERY_CANCEL: return cancel_allowed(command, is_uncertain);
     case RECOVERY_COMPENSATE: break;
     }
     return compensate_allowed(command);

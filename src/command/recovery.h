@@ -4,16 +4,19 @@
  *
  *   status of the command          retry         cancel        compensate
  *   received, confirmed            do            do            wrong_status
+ *     and uncertain                do            unknown       wrong_status
  *   awaiting_confirmation          wrong_status  do            wrong_status
  *   awaiting_effects, or blocked   its effects   wrong_status  do
  *     by one that failed
  *   started                        wrong_status  wrong_status  wrong_status
- *   blocked: nobody knows          unknown       unknown       unknown
+ *   blocked: nobody knows          unknown (*)   unknown       unknown
  *   blocked: given up              do            do            wrong_status
  *   blocked: partly compensated    unknown       unknown       go on
  *   executed, failed               wrong_status  wrong_status  do
  *   rejected                       wrong_status  again         wrong_status
  *   compensating, compensated      wrong_status  wrong_status  again
+ *
+ *   (*) with on_unknown: takeover the handler is called again, and the command stays uncertain
  *
  *   status of the effect           what its command's compensation does
  *   acknowledged                   start: the effect that undoes it is made
@@ -45,7 +48,9 @@ enum recovery_answer {
  * (effects.h). */
 bool recovery_is_blocked(const struct record *command);
 
-enum recovery_answer recovery_allows(enum recovery action, const struct record *command);
+/* is_uncertain: as the command's detail says (P5). */
+enum recovery_answer recovery_allows(
+    enum recovery action, const struct record *command, bool is_uncertain);
 
 enum undo_step { UNDO_PASS, UNDO_CANCEL, UNDO_WAIT, UNDO_UNSURE, UNDO_START, UNDO_STUCK };
 

@@ -224,6 +224,9 @@ static void on_done(void *context, const struct dispatch_call *call)
     struct http_exchange *exchange = execution->request->exchange;
     if (call->call_count > 0 && call->calls[0]->err.status == OK) {
         const struct engine_call *settled = call->calls[0];
+        if (call->call_count > 1 && call->calls[1]->request.kind == REQUEST_RESOLVE) {
+            settled = call->calls[1]; /* unknown, and called again (execute.c) */
+        }
         execution->is_settled = true;
         execution->is_lost =
             record_copy(&settled->decision.next, exchange->arena, &execution->record) != OK ||
@@ -294,6 +297,61 @@ static void answer_conflict(struct execution *execution)
                        .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
 }
 
+/* It is called again, here or by whoever was faster. */
+static void on_taken_over(struct execution *execution)
+{
+    const struct engine_call *engine = &execution->call.engine;
+    if (engine->err.status != OK || !record_there(&engine->decision.next)) {
+        answer_unknown(execution, 409); /* as it was found: nothing else is known */
+        return;
+    }
+    execution->record = engine->decision.next;
+    if (execution->record.status == RECORD_UNKNOWN) {
+        answer_unknown(execution, 409);
+        return;
+    }
+    if (execution->record.status == RECORD_PENDING) {
+        dispatch_offer(execution->commands->dispatch, &execution->record);
+    }
+    execution->decision = decision_name(DECISION_IN_PROGRESS);
+    execution->is_lost = true; /* if it has ended meanwhile, status_url has the outcome */
+    execution_answer(execution, 202);
+}
+
+bool execution_take_over(
+    struct execution *execution, struct slice reason, void (*decided)(struct execution *execution))
+{
+    struct slice detail = SLICE_EMPTY;
+    const struct record *record = &execution->record;
+    if (detail_mark(record->detail, true, execution->request->exchange->arena, &detail) != OK) {
+        return false;
+    }
+    execution->call =
+        (struct door_call){.engine = {.request = {.kind = REQUEST_RESOLVE,
+                                          .key = {.tenant = record->key.tenant},
+                                          .operation_id = record->operation_id,
+                                          .fence = record->fence,
+                                          .version = record->version,
+                                          .status = RECORD_PENDING,
+                                          .actor = execution->request->caller.actor,
+                                          .reason = reason.len > 0 ? reason : COMMAND_AGAIN_REASON,
+                                          .detail = detail}}};
+    execution_submit(execution, decided);
+    return true;
+}
+
+/* A duplicate of a command that is unknown. Usually the dispatcher takes it over by itself; not one
+ * that was granted before the registry said takeover. */
+static void answer_held(struct execution *execution)
+{
+    const struct record *record = &execution->record;
+    if (record->status != RECORD_UNKNOWN ||
+        !command_takes_over(execution->envelope.command, record) ||
+        !execution_take_over(execution, SLICE_EMPTY, on_taken_over)) {
+        answer_unknown(execution, 409);
+    }
+}
+
 static unsigned status_of(enum decision_kind kind)
 {
     switch (kind) {
@@ -347,7 +405,7 @@ static void on_decided(struct execution *execution)
             answer_conflict(execution);
         } else {
             ASSERT(kind == DECISION_HELD_UNKNOWN); /* a begin or an enqueue has no other decision */
-            answer_unknown(execution, 409);
+            answer_held(execution);
         }
     }
 }

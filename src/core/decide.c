@@ -276,7 +276,12 @@ static void begin_unknown(struct decision *decision, const struct record *found,
     ASSERT(found->status == RECORD_UNKNOWN || lease_over(found, moment.now_ms)); /* P1 */
     ASSERT(!record_sealed(found));                                               /* P3 */
     switch (request->policy.on_unknown) {
-    case ON_UNKNOWN_TAKEOVER: grant_again(decision, "B4", found, request, moment); return;
+    case ON_UNKNOWN_TAKEOVER:
+        if (found->kind != RECORD_OPERATION) {
+            break; /* P5: its door does it, and keeps in mind that it may have happened */
+        }
+        grant_again(decision, "B4", found, request, moment);
+        return;
     case ON_UNKNOWN_HOLD:
     case ON_UNKNOWN_RECONCILE: break;
     }

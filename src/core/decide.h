@@ -13,8 +13,10 @@
  *   B1    nothing, or window over             first_seen: a new operation, attempt 1
  *   B2    a different fingerprint             conflict_rejected, the record untouched (P7)
  *   B3    in_progress, lease alive            in_progress
- *   B4    unknown, or in_progress and lease   takeover: first_seen, attempt + 1, a new fence
- *   B5      over (then it becomes unknown)    hold, reconcile: held_unknown
+ *   B4    unknown, or in_progress and lease   takeover of an operation: first_seen, attempt + 1, a
+ *           over                                new fence
+ *   B5    as B4 (then it becomes unknown)     otherwise: held_unknown. What Once performs itself is
+ *                                               taken over by its door (a resolve to pending)
  *   B6    released                            first_seen, attempt + 1, a new fence
  *   B7    failed or rejected, and the policy  first_seen, attempt + 1, a new fence
  *           lets that be tried again

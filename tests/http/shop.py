@@ -9,6 +9,7 @@ A handler counts its calls by key and does what `args.do` of the envelope says:
     silent         the connection is closed without an answer
     slow           200, after a gate is opened
     late N         503 the first N times, then slow
+    each A B …     A the first time, B the second, …; the last one from then on
 """
 import collections
 import json
@@ -112,6 +113,9 @@ class Shop:
             count = self.calls[key]
             self.seen.append((http.path, dict(http.headers), envelope))
         what, _, times = envelope.get("args", {}).get("do", "").partition(" ")
+        if what == "each":
+            words = times.split()
+            what, times = words[min(count, len(words)) - 1], str(count)
         if what == "slow" or (what == "late" and count > int(times)):
             self.gate.wait(GATE_S)
         if what == "fail":

@@ -152,7 +152,10 @@ def test_the_effects_of_a_command_are_undone_in_reverse_order_once(make_server, 
     status, _, first = recover(server, document)
     assert status == 200 and first["status"] == "compensating", first
     done = settled(server, document, "compensated")
-    assert done["lifecycle"][-1]["state"] == "compensated"
+    states = [step["state"] for step in done["lifecycle"]]
+    assert states == ["received", "started", "executed", "compensating", "compensated"]
+    times = [step["at"] for step in done["lifecycle"]]
+    assert times == sorted(times) and done["lifecycle"][2]["at"] == done["sealed_at"]
     paths = provider.paths()
     assert sorted(paths[:4]) == ["/charge", "/note", "/take", "/take"]
     assert paths[4:] == ["/refund", "/put", "/drop", "/put"]
@@ -246,6 +249,8 @@ def test_a_required_effect_that_fails_undoes_the_others(make_server, provider):
         "execution.failed", "compensation.started", "compensation.executed"]
     status, _, replay = buy(server)
     assert status == 200 and replay["status"] == "compensated" and done["outcome_code"] == 200
+    states = [step["state"] for step in done["lifecycle"]]
+    assert states == ["received", "started", "failed", "compensating", "compensated"]
     assert provider.calls == 1
 
 

@@ -15,6 +15,8 @@
 #include "http/problem.h"
 #include "sim_dispatch.h"
 
+#define REASON_OF_A_PERSON "they looked at the books"
+
 enum asked { ASK_SUBMIT, ASK_CONFIRM, ASK_DENY, ASK_RESOLVE, ASK_CANCEL, ASK_RETRY, ASK_READ };
 
 struct sim_exchange {
@@ -36,6 +38,7 @@ static const char *const rules[SIM_RULES] = {"hold", "takeover", "ask", "confirm
 
 void commands_make(void)
 {
+    sim->late = -1;
     for (int i = 0; i < SIM_COMMANDS; i++) {
         struct sim_command *command = &sim->commands[i];
         command->rule = (enum sim_rule)(i % SIM_RULES);
@@ -48,6 +51,16 @@ int command_find(struct slice key)
 {
     for (int i = 0; i < SIM_COMMANDS; i++) {
         if (slice_is(key, sim->commands[i].key)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+int command_of(const struct op_id *id)
+{
+    for (int i = 0; i < SIM_COMMANDS; i++) {
+        if (sim->commands[i].version > 0 && op_id_equal(id, &sim->commands[i].op)) {
             return i;
         }
     }
@@ -129,9 +142,23 @@ void command_decided(const struct engine_call *call)
     sim->sometimes[SOMETIMES_STARTED_OVER] += is_new && command->version > 0;
     sim->sometimes[SOMETIMES_AWAITED] += next->status == RECORD_WAITING && next->fence > 0;
     command->epochs += is_new;
+    bool is_called_again = call->request.kind == REQUEST_RESOLVE &&
+                           !slice_is(call->request.reason, REASON_OF_A_PERSON) &&
+                           command->rule == RULE_TAKEOVER; /* nobody looked */
     if (next->status == RECORD_PENDING && call->request.kind == REQUEST_RESOLVE &&
-        command->rule != RULE_TAKEOVER) {
+        !is_called_again) {
         command->is_doubtful = false; /* somebody looked, and it had not been done */
+        command->is_unsettled = false;
+    }
+    if (command->is_unsettled && (IS(REJECTED) | IS(DEAD) | IS(FAILED)) & 1u << next->status) {
+        sim_violate(
+            "P5: %s is %s, and may have happened", command->key, record_status_name(next->status));
+    }
+    if (slice_is(next->reason, "the confirmation expired") && next->status == RECORD_REJECTED) {
+        sim_note(SOMETIMES_EXPIRED);
+        if (call->now_ms < command->due_ms) {
+            sim_violate("the confirmation of %s expired early", command->key);
+        }
     }
     if (call->request.kind == REQUEST_WAKE && next->status == RECORD_IN_PROGRESS) {
         command->starts++;
@@ -143,6 +170,7 @@ void command_decided(const struct engine_call *call)
     command->op = next->operation_id;
     command->version = next->version;
     command->status = next->status;
+    command->due_ms = next->due_ms;
 }
 
 /* ---- the handler --------------------------------------------------------------------------- */
@@ -200,10 +228,15 @@ void command_arrives(struct sim_wire *wire)
 
 void command_ends(const struct sim_wire *wire, enum outcall_point point, unsigned status)
 {
-    bool says_no = point == OUTCALL_NOT_SENT ||
-                   (point == OUTCALL_ANSWERED && (status == 503 || status == 429));
+    bool is_answered = point == OUTCALL_ANSWERED;
+    bool says_no = point == OUTCALL_NOT_SENT || (is_answered && (status == 503 || status == 429));
+    struct sim_command *command = &sim->commands[wire->command];
     if (!wire->asks && says_no) {
-        sim->commands[wire->command].is_doubtful = false;
+        command->is_doubtful = false;
+    }
+    /* A later attempt says nothing about this one, unless it says that it is done. */
+    if (command->rule == RULE_TAKEOVER && !says_no && !(is_answered && status < 500)) {
+        command->is_unsettled = true;
     }
 }
 
@@ -316,6 +349,8 @@ static void check_answer(struct sim_exchange *exchange, unsigned status, struct 
     sim->sometimes[SOMETIMES_NOT_CONFIRMED] += exchange->asked == ASK_CONFIRM && status == 403;
     sim->sometimes[SOMETIMES_SETTLED] += exchange->asked == ASK_RESOLVE && status == 200;
     sim->sometimes[SOMETIMES_CANCELLED] += exchange->asked == ASK_CANCEL && status == 200;
+    sim->sometimes[SOMETIMES_NOT_CANCELLED] +=
+        exchange->asked == ASK_CANCEL && status == 409 && command->is_unsettled;
 }
 
 void http_answer_begin(struct http_exchange *http, unsigned status)
@@ -456,7 +491,7 @@ static void ask_as_a_person(struct sim_exchange *exchange, const struct sim_comm
     const char *verb = exchange->asked == ASK_RESOLVE ? "resolve" : "recover";
     if (exchange->asked == ASK_RESOLVE) {
         (void)snprintf(exchange->body, sizeof exchange->body,
-            "{\"status\":\"%s\",\"reason\":\"it is in their books\"}",
+            "{\"status\":\"%s\",\"reason\":\"" REASON_OF_A_PERSON "\"}",
             command->done > 0 ? "executed" : "not_executed");
     } else {
         (void)snprintf(exchange->body, sizeof exchange->body, "{\"action\":\"%s\"}",
@@ -492,11 +527,15 @@ static void ask_one(struct sim_exchange *exchange)
 
 void commands_step(struct sim_process *process)
 {
-    int number = (int)sim_below(SIM_COMMANDS);
+    bool is_late = sim->late >= 0 && !sim_once_in(4);
+    int number = is_late ? sim->late : (int)sim_below(SIM_COMMANDS);
     struct sim_exchange *exchange = mem_zalloc(&process->memory.mem, 1, sizeof *exchange);
     exchange->process = process;
     exchange->command = number;
-    exchange->asked = choose(&sim->commands[number]);
+    bool denies = is_late && sim->commands[number].status == RECORD_WAITING &&
+                  sim->commands[number].token[0] != '\0';
+    exchange->asked = !is_late ? choose(&sim->commands[number]) : denies ? ASK_DENY : ASK_SUBMIT;
+    sim->late = is_late && exchange->asked == ASK_SUBMIT ? -1 : sim->late;
     if (exchange->asked == ASK_RESOLVE && is_on_its_way(number)) {
         exchange->asked = ASK_READ; /* it is too early to tell */
     }
@@ -541,19 +580,20 @@ static void end_one(int number, struct arena *arena)
         break;
     case RECORD_FAILED:
         sim_note(SOMETIMES_C_FAILED);
-        may_be = command->was_refused || (is_paid && command->returned > 0);
+        may_be = (command->was_refused && command->done == 0) || (is_paid && command->returned > 0);
         break;
     case RECORD_REJECTED:
         sim_note(SOMETIMES_C_REJECTED);
-        may_be = command->done == 0 || command->rule == RULE_TAKEOVER;
+        may_be = command->done == 0;
         break;
     case RECORD_DEAD:
         sim_note(SOMETIMES_C_DEAD);
-        may_be = command->done == 0 || command->rule == RULE_TAKEOVER;
+        may_be = command->done == 0;
         break;
     case RECORD_UNKNOWN:
         sim_note(SOMETIMES_C_HELD);
-        may_be = command->rule != RULE_TAKEOVER && command->rule != RULE_ASK;
+        may_be = command->rule != RULE_ASK &&
+                 (command->rule != RULE_TAKEOVER || record.attempt >= SIM_ATTEMPTS);
         break;
     case RECORD_WAITING: may_be = is_paid && has_effects(number, RECORD_UNKNOWN, arena); break;
     case RECORD_IN_PROGRESS:

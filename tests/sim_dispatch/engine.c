@@ -130,6 +130,25 @@ static enum status slow_commit(struct store *store, const struct commit *commit,
     return sim->inner->commit(store, commit, err);
 }
 
+/* A process that stands still with an expiry in its queue: meanwhile the command may be denied, or
+ * expired by a different process, and submitted anew. */
+static bool stands_still(struct sim_process *process)
+{
+    const struct engine_call *next = process->engine.queue.first;
+    if (sim->step < process->stands_until) {
+        return true;
+    }
+    bool expires = next != NULL && next->query == NULL && next->request.kind == REQUEST_WAKE &&
+                   next->request.status == RECORD_REJECTED;
+    if (!expires || process->stands_until > 0 || sim->is_ending || !sim_once_in(2)) {
+        process->stands_until = 0;
+        return false;
+    }
+    process->stands_until = sim->step + SIM_STANDS_STEPS;
+    sim->late = command_of(&next->request.operation_id);
+    return true;
+}
+
 static size_t collect(struct engine *engine, struct engine_call **calls)
 {
     size_t count = 0;
@@ -149,6 +168,9 @@ static void keep(struct engine *engine, struct engine_call *call)
         sim->sometimes[SOMETIMES_STALE] += call->decided > 1;
         bool is_claim = call->request.kind == REQUEST_CLAIM && call->err.status == OK;
         sim->sometimes[SOMETIMES_FASTER] += is_claim && call->decision.kind != DECISION_CLAIMED;
+        sim->sometimes[SOMETIMES_EXPIRED_LATE] +=
+            call->request.kind == REQUEST_WAKE && call->err.status == OK &&
+            call->request.status == RECORD_REJECTED && call->decision.change == CHANGE_NONE;
         command_decided(call);
         oracle_enqueued(call);
     }
@@ -163,7 +185,8 @@ bool engine_batch(struct sim_process *process)
     struct engine_call *deciding[SIM_BATCH_CALLS];
     size_t left = 0;
     struct err err = {0};
-    if (engine->is_busy || engine->answer_count > COUNT(engine->answers) - SIM_BATCH_CALLS) {
+    if (engine->is_busy || engine->answer_count > COUNT(engine->answers) - SIM_BATCH_CALLS ||
+        stands_still(process)) {
         return false;
     }
     engine->is_busy = true;

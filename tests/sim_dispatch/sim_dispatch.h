@@ -39,12 +39,13 @@ enum {
     SIM_WIRES_MAX = 512, /* requests and questions of one run */
     SIM_BATCH_CALLS = 160,
     SIM_STEPS = 700,
-    SIM_TOTAL_MS = 6000,  /* timeout.total of every connector */
-    SIM_QUIET_MS = 10000, /* of every lookup */
-    SIM_KEEPS_MS = 30000, /* of every key */
-    SIM_PAUSE_MS = 5000,  /* of every breaker … */
-    SIM_FAILURES = 3,     /* … after as many failures */
-    SIM_ATTEMPTS = 4,     /* of every effect and command */
+    SIM_STANDS_STEPS = 300, /* how long an engine may stand still */
+    SIM_TOTAL_MS = 6000,    /* timeout.total of every connector */
+    SIM_QUIET_MS = 10000,   /* of every lookup */
+    SIM_KEEPS_MS = 30000,   /* of every key */
+    SIM_PAUSE_MS = 5000,    /* of every breaker … */
+    SIM_FAILURES = 3,       /* … after as many failures */
+    SIM_ATTEMPTS = 4,       /* of every effect and command */
     SIM_COMMANDS = 10,
     SIM_RETURNED = 2, /* effects that a handler returns */
     SIM_EFFECTS_ALL = SIM_EFFECTS_MAX + SIM_COMMANDS * SIM_RETURNED,
@@ -105,10 +106,13 @@ enum sim_type {
     X(CONFIRMED, "confirmations accepted")                                                         \
     X(NOT_CONFIRMED, "confirmations refused")                                                      \
     X(DENIED, "confirmations denied")                                                              \
+    X(EXPIRED, "confirmations expired")                                                            \
+    X(EXPIRED_LATE, "expiries that were too late")                                                 \
     X(STARTED_OVER, "commands submitted again after a rejection")                                  \
     X(TAKEN_OVER, "handlers called again that may be")                                             \
     X(SETTLED, "blocked commands that a person settled")                                           \
     X(CANCELLED, "commands that a person cancelled")                                               \
+    X(NOT_CANCELLED, "cancellations refused: it may have happened")                                \
     X(AWAITED, "commands that waited for their effects")                                           \
     X(C_EXECUTED, "commands ended executed")                                                       \
     X(C_FAILED, "commands ended failed")                                                           \
@@ -173,7 +177,8 @@ struct sim_process {
     struct sim_memory memory; /* that goes with it */
     struct sim_breaker breakers[SIM_TYPES];
     bool is_up;
-    int64_t start_ms; /* when it is started again */
+    int64_t start_ms;      /* when it is started again */
+    uint64_t stands_until; /* the step until which its engine stands still */
 };
 
 /* One command, and what its clients, its handler and the oracle know of it. */
@@ -195,9 +200,11 @@ struct sim_command {
     int returned;    /* effects */
     int done;        /* times the handler did it */
     int64_t visible_ms;
-    bool is_doubtful; /* a call was sent, and nobody said that nothing was done */
-    bool was_refused; /* by the handler, for good */
-    bool is_busy;     /* its handler never does it */
+    bool is_doubtful;  /* a call was sent, and nobody said that nothing was done */
+    int64_t due_ms;    /* of the record */
+    bool is_unsettled; /* takeover: an attempt may have done it, and nobody has said since then */
+    bool was_refused;  /* by the handler, for good */
+    bool is_busy;      /* its handler never does it */
 };
 
 /* One effect, and what the provider and the oracle know of it. */
@@ -255,6 +262,7 @@ struct sim {
     struct sim_effect effects[SIM_EFFECTS_ALL]; /* those of programs, then those of commands */
     int effect_count;                           /* of programs */
     struct sim_command commands[SIM_COMMANDS];
+    int late;   /* the command whose expiry a process is late with; -1: none */
     int joined; /* effects that joined a lane */
     struct sim_wire wires[SIM_WIRES_MAX];
     int wire_count;
@@ -281,7 +289,8 @@ bool engine_answer(struct sim_process *process);
 /* commands.c */
 void commands_make(void);
 void commands_step(struct sim_process *process);
-int command_find(struct slice key); /* -1: there is none */
+int command_find(struct slice key);
+int command_of(const struct op_id *id); /* -1: none */ /* -1: there is none */
 /* The handler's answer. */
 struct slice command_answer(const struct sim_wire *wire);
 void command_arrives(struct sim_wire *wire);

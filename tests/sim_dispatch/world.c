@@ -292,7 +292,7 @@ static const char config_text[] =
     "  c.takeover: {" RETRY "on_unknown: takeover, handler: \"http://127.0.0.1:1/c\"}\n"
     "  c.ask: {" RETRY "on_unknown: reconcile, handler: \"http://127.0.0.1:1/c\",\n"
     "    reconcile: {get: \"/by-key/{key}\", quiet: 10s}}\n"
-    "  c.confirm: {" RETRY "confirm: confirm, confirm_ttl: 20s,\n"
+    "  c.confirm: {" RETRY "confirm: confirm, confirm_ttl: 5s,\n"
     "    handler: \"http://127.0.0.1:1/c\"}\n"
     "  c.pay: {" RETRY "effects: [keyed], handler: \"http://127.0.0.1:1/c\"}\n";
 

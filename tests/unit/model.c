@@ -414,7 +414,9 @@ static bool outdated(const struct source *source, struct slice sealed)
 
 static uint64_t facts_of_request(const struct request *request)
 {
-    uint64_t facts = request->policy.on_unknown == ON_UNKNOWN_TAKEOVER ? MAY_TAKE_OVER : 0;
+    bool is_operation = request_record_kind(request) == RECORD_OPERATION;
+    uint64_t facts =
+        request->policy.on_unknown == ON_UNKNOWN_TAKEOVER && is_operation ? MAY_TAKE_OVER : 0;
     facts |= request->fence != 0 ? NAMES_FENCE : 0;
     switch (request->status) {
     case RECORD_RELEASED: return facts | ASKS_RELEASED;

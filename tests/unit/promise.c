@@ -38,7 +38,8 @@ static const char *broken_grant(const struct record *found, const struct request
     return NULL;
 }
 
-/* P1, P5: what is in progress or unknown is granted again by a takeover and by nothing else. */
+/* P1, P5: what is in progress or unknown is granted again by a takeover of an operation and by
+ * nothing else. What Once performs itself is pending first. */
 static const char *broken_hold(const struct record *found, const struct request *request,
     struct decide_moment moment, const struct decision *said)
 {
@@ -46,7 +47,8 @@ static const char *broken_hold(const struct record *found, const struct request 
     if (!open) {
         return NULL;
     }
-    if (request->policy.on_unknown != ON_UNKNOWN_TAKEOVER || record_sealed(found)) {
+    if (request->policy.on_unknown != ON_UNKNOWN_TAKEOVER || record_sealed(found) ||
+        found->kind != RECORD_OPERATION) {
         return "P1: hold never grants again";
     }
     if (found->status == RECORD_IN_PROGRESS && moment.now_ms < found->lease_expires_ms) {
