@@ -456,6 +456,13 @@ class Kafka(Server):
     def start_again(self):
         self.ask("up")
 
+    def fall_silent(self):
+        """Connections stay, and new ones are made, but nobody answers."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def speak_again(self):
+        os.kill(self.process.pid, signal.SIGCONT)
+
     def stop(self):
         if self.process is not None:
             super().kill()

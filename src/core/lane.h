@@ -1,17 +1,21 @@
 /*
- * lane: effects with the same value of `order` go one after another (DESIGN section 11).
+ * lane: effects with the same value of `order`, and deliveries of the same source, go one after
+ * another (DESIGN sections 11 and 12).
  *
- * Each effect of a lane remembers the one that joined before it, and may be claimed once that one
- * needs no further attempt. The last effect of a lane is remembered in a record of the kind
- * `source`, which each one that joins replaces in its own commit: processes over one store make one
- * queue, and a restart forgets nothing. An effect joins when it is enqueued, or, if it was made
- * waiting by an application's transaction (effect/intake.h), when it becomes pending.
+ * Each record of a lane remembers the one that joined before it, and may be claimed once that one
+ * needs no further attempt. The last one of a lane is remembered in a record of the kind `source`,
+ * which each one that joins replaces in its own commit: processes over one store make one queue,
+ * and a restart forgets nothing. A record joins when it is enqueued, or, if it is an effect that
+ * was made waiting by an application's transaction (effect/intake.h), when it becomes pending.
  *
- * The lane is in the effect's source: `id` names it, `type` is the id of the effect before it, or
- * LANE_FIRST. There is no version, so nothing compares one (core/source.h).
+ *   effect     its source's `id` names the lane, `type` is the id of the effect before it, or
+ *              LANE_FIRST. There is no version, so nothing compares one (core/source.h).
+ *   delivery   its source is ordered by versions as well, which are compared (core/source.h); the
+ *              source's `id` names the lane, and `parent` is the delivery before it, if any.
  *
- *   L1  of all effects of a lane that are not forgotten, each but the first names a different one.
- *   L2  a lane is remembered for at least as long as its last effect may be attempted.
+ *   L1  of all records of a lane that are not forgotten, each but the first names a different one.
+ *   L2  a lane is remembered for at least as long as its last record may be attempted.
+ *   L3  a lane has records of one kind: its key has the kind's name.
  *
  * Promises:  pure, like decide().
  * Ownership: slices are shared with the arguments.
@@ -23,33 +27,37 @@
 
 #define LANE_FIRST "order"
 
-/* The source is a place in a lane. */
+/* Records of this kind may have a place in a lane. */
+bool lane_kind(enum record_kind kind);
+/* The source is an effect's place in a lane. */
 bool lane_is(const struct source *source);
 
-/* The request asks for a place in a lane: an enqueue of an effect, or a wake to pending. */
+/* The request asks for a place in a lane: an enqueue of an effect or a delivery, or a wake of an
+ * effect to pending. */
 bool lane_joins(const struct request *request);
-/* Its decision gave the effect its place; found: as decide() was given it. */
+/* Its decision gave the record its place; found: as decide() was given it. */
 bool lane_joined(
     const struct record *found, const struct request *request, const struct decision *decision);
-/* The key of the record that remembers the lane's last effect. No request can name it: its
- * principal has a control character. E_INVALID as in record_key_seal. */
-enum status lane_key_seal(const struct record_key *effect, const struct source *source,
-    struct record_key *ret_key, struct err *err) MUST_CHECK;
-/* The source's type for an effect that joins now: the lane's last effect. One that is enqueued
- * again (self) keeps its place, or two could wait for each other. lane and self may be NULL. */
-struct slice lane_before(const struct record *lane, const struct record *self, int64_t now_ms,
-    char buffer[KIND_ID_TEXT_BYTES]);
-/* The lane's record after an effect has joined with a request. lane may be NULL. */
+/* The key of the record that remembers the last one of the lane that a request joins. No request
+ * can name it: its principal has a control character. E_INVALID as in record_key_seal. */
+enum status lane_key_seal(
+    const struct request *request, struct record_key *ret_key, struct err *err) MUST_CHECK;
+/* Put the place of a record that joins now into its request: behind the lane's last one. One that
+ * is enqueued again (self) keeps its place, or two could wait for each other. lane and self may be
+ * NULL. The request may refer to the buffer. */
+void lane_place(const struct record *lane, const struct record *self, int64_t now_ms,
+    char buffer[KIND_ID_TEXT_BYTES], struct request *request);
+/* The lane's record after a record has joined with a request. lane may be NULL. */
 void lane_remember(const struct record *lane, const struct record *joined,
     const struct request *request, const struct record_key *key, struct record *ret_next);
 
-/* Whether the effect is the lane's last one. Both may come from a damaged journal. */
-bool lane_ends_with(const struct record *lane, const struct record *effect);
+/* Whether the record is the lane's last one. Both may come from a damaged journal. */
+bool lane_ends_with(const struct record *lane, const struct record *record);
 
-/* The effect that goes before this one. False: there is none. */
+/* The record that goes before this one. False: there is none. */
 bool lane_after(const struct record *record, struct op_id *ret_id);
 
-/* What an effect means for the one that comes after it. */
+/* What a record means for the one that comes after it. */
 enum lane_turn {
     LANE_PASSED,  /* it needs no further attempt, or only a person can have it attempted: it is
                      unknown, and without a due */

@@ -159,7 +159,8 @@ struct record {
     enum record_door door;       /* the door that made it, or granted it last */
     bool reconciles;             /* when it becomes unknown, its door must act, not a caller */
     uint64_t holder;             /* the incarnation that holds the grant; 0: not one of ours */
-    struct op_id parent;         /* an effect's command; zero: absent */
+    struct op_id parent;         /* an effect's command; the delivery before it in its lane
+                                    (core/lane.h); zero: absent */
     int64_t due_ms;              /* when somebody must act, if that is not the end of its lease or
                                     window; 0: never, except as R9 says */
     struct slice detail;         /* data for its kind alone, which the kind's module reads and

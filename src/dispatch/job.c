@@ -297,6 +297,8 @@ static bool start(struct turn *turn, struct claims *claims)
     run->has_place = true;
     run->ticket = gauge_enter(gauge, turn->now_ms);
     job_move(job, JOB_CLAIMING);
+    /* Usually the one before it was just here: then nobody needs to be asked. */
+    job->has_after = job->has_after && !op_id_equal(&lane->over, &job->after);
     if (job->has_after) {
         run_claim_in_order(run);
         return true;

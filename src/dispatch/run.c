@@ -233,11 +233,22 @@ static void change(
     }
 }
 
+/* The job had its turn, so all before it are over. If it is over too, the next one in its lane need
+ * not ask. */
+static void note_over(struct job *job, const struct record *record)
+{
+    if (job->has_lane && job->is_ordered && record_there(record) && lane_kind(record->kind) &&
+        lane_turn(record) != LANE_BLOCKED) {
+        job->lane->over = job->operation_id;
+    }
+}
+
 static void on_dropped(struct dispatching *run)
 {
     const struct engine_call *cancel = &run->claim;
     if (cancel->err.status == OK) {
         report(run, cancel, 0);
+        note_over(run->job, &cancel->decision.next);
     }
     leave(run, again_ms(run, cancel));
 }
@@ -395,7 +406,7 @@ static void park(struct dispatching *run)
 {
     struct request request = {.kind = REQUEST_POSTPONE, /* Q3: without a due */
         .fence = run->record.fence,
-        .reason = SLICE_LIT("unknown; the effects behind it in its order go on without it")};
+        .reason = SLICE_LIT("unknown; those behind it in its order go on without it")};
     change(run, &request, on_parked);
 }
 
@@ -684,6 +695,7 @@ static void on_settled(struct dispatching *run)
     for (size_t i = 0; i < call->call_count; i++) {
         report(run, call->calls[i], i == 0 && call->out != NULL ? call->out->status : 0);
     }
+    note_over(run->job, &first->decision.next);
     if (run->plan != NULL && run->plan->kind->settled != NULL) {
         run->plan->kind->settled(call);
     }

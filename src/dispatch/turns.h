@@ -20,6 +20,7 @@
 
 #include "base/mem.h"
 #include "canon/digest.h"
+#include "core/record.h"
 
 enum {
     TURNS_BUCKETS = 256,  /* of lanes by their key */
@@ -42,6 +43,7 @@ struct turns_lane {
     uint32_t out;     /* items taken and not over */
     uint32_t waiting; /* its items */
     bool in_ring;
+    struct op_id over; /* the caller's: the last item of the lane that is over, and all before it */
 };
 
 struct turns {

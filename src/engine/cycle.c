@@ -10,7 +10,7 @@
 #include "evidence/checkpoint.h"
 
 enum {
-    WANTS_A_CALL = 2,                          /* the operation's record and its source's */
+    WANTS_A_CALL = 3, /* the operation's record, its source's and its lane's */
     SEEN_SLOTS = 4 * LIMIT_BATCH_REQUESTS_MAX, /* a power of two; half full at most */
     ENTRY_BYTES_MAX = 64 << 10, /* every name at its limit and escaped sixfold is about 20 KiB */
 };
@@ -124,22 +124,30 @@ static struct store_want *want_key(
     return want;
 }
 
+/* A want for a key that only this batch's marks are about. */
+static struct cycle_seen *want_beside(
+    struct cycle *cycle, struct work *work, const struct record_key *key)
+{
+    struct cycle_seen *seen = seen_of(cycle, &key->hash);
+    if (seen->want == NULL) {
+        (void)want_key(work, seen, &key->hash);
+    }
+    return seen;
+}
+
+/* The last sealed version of its source, and the last one of the lane that it joins. */
 static enum status want_source(
     struct cycle *cycle, struct work *work, struct step *step, struct err *err)
 {
     const struct request *request = &step->call->request;
-    bool is_ordered = request_by_key(request->kind) && source_ordered(&request->source);
-    if (!is_ordered && !lane_joins(request)) {
-        return OK;
+    enum status status = OK;
+    if (request_by_key(request->kind) && source_ordered(&request->source)) {
+        status = source_key_seal(&request->key, &request->source, &step->from, err);
+        step->source = status == OK ? want_beside(cycle, work, &step->from) : NULL;
     }
-    enum status status = is_ordered
-                             ? source_key_seal(&request->key, &request->source, &step->from, err)
-                             : lane_key_seal(&request->key, &request->source, &step->from, err);
-    if (status == OK) {
-        step->source = seen_of(cycle, &step->from.hash);
-        if (step->source->want == NULL) {
-            (void)want_key(work, step->source, &step->from.hash);
-        }
+    if (status == OK && lane_joins(request)) {
+        status = lane_key_seal(request, &step->lane_key, err);
+        step->lane = status == OK ? want_beside(cycle, work, &step->lane_key) : NULL;
     }
     return status;
 }
@@ -189,7 +197,7 @@ static enum status want_step(
     static const struct op_id none = {{0}};
     const struct note *note = step->call->note;
     step->want = NULL;
-    step->key = step->source = NULL;
+    step->key = step->source = step->lane = NULL;
     work->batch.fences += takes_fence(step->call);
     if (by_key(step->call)) {
         return want_by_key(cycle, work, step, err);
@@ -226,6 +234,9 @@ static void seen_step(struct cycle *cycle, struct step *step)
     }
     if (step->key != NULL) {
         seen_load(step->key, want->record);
+    }
+    if (step->lane != NULL) {
+        seen_load(step->lane, step->lane->want->record);
     }
     if (step->source != NULL) { /* asked for by its own key */
         seen_load(step->source, step->source->want->record);
@@ -411,6 +422,7 @@ static void spread_stale(const struct work *work)
             bool rests =
                 (step->key != NULL && step->key->stale) ||
                 (step->source != NULL && step->source->stale) ||
+                (step->lane != NULL && step->lane->stale) ||
                 (i > 0 && work->order[i - 1]->group == step->group && work->order[i - 1]->again) ||
                 (i + 1 < work->count && work->order[i + 1]->group == step->group &&
                     work->order[i + 1]->again);
@@ -423,6 +435,9 @@ static void spread_stale(const struct work *work)
             }
             if (step->source != NULL) {
                 step->source->stale = true;
+            }
+            if (step->lane != NULL) {
+                step->lane->stale = true;
             }
         }
     }
@@ -447,6 +462,7 @@ static size_t part_steps(const struct work *work)
             work->later[moved++] = step;
             seen_forget(step->key);
             seen_forget(step->source);
+            seen_forget(step->lane);
         } else {
             work->order[kept++] = step;
         }

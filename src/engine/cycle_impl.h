@@ -7,7 +7,7 @@
 
 #include "engine/cycle.h"
 
-enum { CHANGES_A_CALL = 2 }; /* the operation's record and its source's */
+enum { CHANGES_A_CALL = 2 }; /* the operation's record, and its source's or its lane's */
 
 /* A key of the batch, and its record with the batch's changes so far (E2). */
 struct cycle_seen {
@@ -29,6 +29,8 @@ struct step {
     struct cycle_seen *key;     /* its record's key; NULL: absent, or none */
     struct cycle_seen *source;  /* its source's record; NULL: it has no source */
     struct record_key from;     /* key of its source's record */
+    struct cycle_seen *lane;    /* the record of the lane that it joins; NULL: it joins none */
+    struct record_key lane_key; /* that record's */
     const struct record *found; /* the record it was decided on; NULL: absent */
     const struct record *next;  /* the record afterwards; NULL: unchanged */
     struct note *note;          /* the note, if it is one */

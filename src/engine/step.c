@@ -209,20 +209,19 @@ static enum status source_key_of(const struct step *step, const struct record *r
     return source_key_seal(&record->key, &record->source, ret_key, err);
 }
 
-/* An effect that joins a lane names the one before it: decide puts that into its record. */
+/* A record that joins a lane names the one before it: decide puts that into the record. */
 static enum status tell_lane(const struct step *step, struct err *err)
 {
     struct engine_call *call = step->call;
-    ASSERT(step->source != NULL && step->source->loaded);
-    enum status status = kind_check(step->source->record, STORE_KIND(RECORD_SOURCE), err);
+    ASSERT(step->lane != NULL && step->lane->loaded);
+    enum status status = kind_check(step->lane->record, STORE_KIND(RECORD_SOURCE), err);
     char *buffer = arena_alloc(call->arena, KIND_ID_TEXT_BYTES);
     /* One that is woken has no place yet that it could keep. */
     const struct record *self = by_key(call) ? step->found : NULL;
     if (status != OK || buffer == NULL) {
         return status != OK ? status : E_NOMEM;
     }
-    call->request.source.type =
-        lane_before(step->source->record, self, step->moment.now_ms, buffer);
+    lane_place(step->lane->record, self, step->moment.now_ms, buffer, &call->request);
     return OK;
 }
 
@@ -239,7 +238,10 @@ static enum status tell_source(struct cycle *cycle, struct step *step, struct er
         step->source = seen_of(cycle, &step->from.hash);
     }
     if (step->call->note == NULL && lane_joins(&step->call->request)) {
-        return tell_lane(step, err);
+        enum status status = tell_lane(step, err);
+        if (status != OK) {
+            return status;
+        }
     }
     if (!(by_key(step->call) || claims) || step->source == NULL) {
         return OK;
@@ -287,7 +289,7 @@ static enum status remember_source(struct cycle *cycle, struct step *step,
     return status;
 }
 
-/* The lane's record after an effect has joined it. */
+/* The lane's record after a record has joined it. */
 static enum status remember_lane(
     struct cycle *cycle, struct step *step, const struct record *joined, struct change *ret_change)
 {
@@ -299,15 +301,17 @@ static enum status remember_lane(
     if (next == NULL) {
         return E_NOMEM;
     }
-    const struct record *found = step->source->record;
-    lane_remember(found, joined, &call->request, &step->from, next);
+    ASSERT(ret_change->kind == CHANGE_NONE); /* what joins is not sealed */
+    const struct record *found = step->lane->record;
+    lane_remember(found, joined, &call->request, &step->lane_key, next);
     *ret_change = (struct change){
         .kind = CHANGE_PUT, .record = next, .version_expected = found == NULL ? 0 : found->version};
     return OK;
 }
 
 /* Does everything about an answer that can fail, before the call changes the batch. ret_changes are
- * the source's change, "none" if there is none, and the operation's with its entry. */
+ * the source's or the lane's change, "none" if there is neither, and the operation's with its
+ * entry. */
 static enum status make_answer(struct cycle *cycle, struct step *step,
     struct change ret_changes[CHANGES_A_CALL], struct record **ret_next, struct err *err)
 {
@@ -386,7 +390,8 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
         remember(cycle, work, step, next, &changes[1]);
     }
     if (changes[0].kind != CHANGE_NONE) {
-        seen_change(work, step->source)->record = changes[0].record;
+        bool joins = lane_joined(step->found, &call->request, &call->decision);
+        seen_change(work, joins ? step->lane : step->source)->record = changes[0].record;
     }
     return OK;
 }

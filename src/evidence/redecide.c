@@ -729,13 +729,13 @@ static enum status fold_source(struct redecide *redecide, const struct entry_vie
     if (redecide->shared) {
         return OK;
     }
-    bool joins = (decision->kind == DECISION_ENQUEUED && next.kind == RECORD_EFFECT) ||
-                 joins_late(view, decision);
+    bool joins =
+        (decision->kind == DECISION_ENQUEUED && lane_kind(next.kind)) || joins_late(view, decision);
     if (stored->source != NULL && joins) {
-        /* An effect that joined a lane is its last one. */
+        /* A record that joined a lane is its last one. */
         return op_id_equal(&stored->source->operation_id, &next.operation_id)
                    ? OK
-                   : err_set(err, E_CORRUPT, "the last effect of a lane is a different one");
+                   : err_set(err, E_CORRUPT, "the last record of a lane is a different one");
     }
     if (view->moment.version_sealed.len == 0 || decision->change != CHANGE_PUT ||
         !record_status_sealed(next.status) || !source_ordered(&view->source) || !view->keyed) {

@@ -466,9 +466,9 @@ static void check_source(
     struct err err = {0};
     ASSERT(pending->sourced);
     bool joins = slice_is(view->decision, "enqueued") || view->request.kind == REQUEST_WAKE;
-    if (pending->put && sealed->kind == RECORD_EFFECT && joins) {
+    if (pending->put && lane_kind(sealed->kind) && joins) {
         if (!lane_ends_with(source, sealed)) {
-            damage(verify, spot, "the lane stored with the entry is a different effect's");
+            damage(verify, spot, "the lane stored with the entry is a different record's");
         }
         return;
     }

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/macros.h"
 #include "base/percent.h"
+#include "core/lane.h"
 #include "inbox/frame.h"
 #include "inbox/plan.h"
 #include "inbox/queue.h"
@@ -25,7 +26,8 @@ static struct dispatch_target *target_of(
     return source == NULL ? NULL : &plan->targets[source - inbox->sources];
 }
 
-/* Events of the same source are delivered one at a time. */
+/* Events of the same source are delivered one at a time: in this process by its lane, and between
+ * processes by what goes before each (core/lane.h). */
 static struct slice lane_of(
     const struct dispatch_plan *plan, const struct record *record, struct arena *arena)
 {
@@ -291,6 +293,7 @@ const struct dispatch_kind deliver_kind = {.name = "deliveries",
     .kind = RECORD_DELIVERY,
     .target = target_of,
     .lane = lane_of,
+    .after = lane_after,
     .unknown = unknown_of,
     .compose = compose,
     .settle = settle,

@@ -62,9 +62,10 @@ enum status enqueue_make(struct enqueued *made, const struct enqueue_of *of, str
 {
     const struct config_source *config = of->source->config;
     struct engine *engine = door_engine(of->inbox->door);
-    bool is_sync = config->mode == CONFIG_MODE_SYNC;
+    /* With an order it waits for its turn like any other. */
+    bool is_granted = config->mode == CONFIG_MODE_SYNC && config->order_source_id == NULL;
     made->engine = (struct engine_call){
-        .request = {.kind = is_sync ? REQUEST_BEGIN : REQUEST_ENQUEUE,
+        .request = {.kind = is_granted ? REQUEST_BEGIN : REQUEST_ENQUEUE,
             .record_kind = RECORD_DELIVERY,
             .key = {.tenant = slice_str(config->tenant),
                 .scope = of->source->rule.name,
@@ -76,7 +77,7 @@ enum status enqueue_make(struct enqueued *made, const struct enqueue_of *of, str
             .source = of->event->source,
             .trace = of->trace,
             .door = RECORD_DOOR_INBOX,
-            .holder = is_sync ? engine_incarnation(engine) : 0},
+            .holder = is_granted ? engine_incarnation(engine) : 0},
         .arena = of->arena};
     enum status status = record_key_seal_as(&made->engine.request.key, RECORD_DELIVERY, err);
     status = status == OK ? seal_body(made, of, err) : status;

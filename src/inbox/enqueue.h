@@ -29,7 +29,8 @@ struct enqueue_of {
     const struct mem *mem; /* that arena */
 };
 
-/* Async: the dispatcher claims it. Sync: it is granted to this process, which runs it at once.
+/* Async, or with an order: the dispatcher claims it. Sync: it is granted to this process, which
+ * runs it at once.
  * E_INVALID: it exceeds a limit, which the text names. E_NOMEM. */
 enum status enqueue_make(
     struct enqueued *ret_made, const struct enqueue_of *of, struct err *err) MUST_CHECK;

@@ -4,6 +4,8 @@
  *     inbox_receive > verify > (handshake) > split > make_calls > (engine, one commit)
  *                   > resume: async: offer to the dispatcher, answer
  *                             sync:  run what was granted > (handler) > seal > resume: answer
+ *                             sync, with an order: offer, and wait for the seal, in whichever
+ *                             process > resume: answer
  *
  * After a crash before the commit nothing is stored; the sender got no answer, so it sends again.
  * After a crash later on, the events are stored, all of them, and are delivered after the restart;
@@ -27,10 +29,10 @@ struct receiving;
 struct received {
     struct enqueued made; /* first: its call is its first member */
     struct receiving *all;
-    struct record final; /* sync: the settled record */
-    struct slice answer; /* sync: the handler's */
-    bool is_run;         /* sync: the handler was called for this request */
-    bool is_settled;     /* … and final is set */
+    struct engine_call look; /* sync with an order: waits for the seal */
+    struct record final;     /* sync: the settled record */
+    struct slice answer;     /* sync: the handler's */
+    bool is_settled;         /* sync: the handler was called for this request, and final is set */
 };
 
 struct receiving {
@@ -273,23 +275,58 @@ static void on_run(void *context, const struct dispatch_call *call)
     }
 }
 
-/* An event that could not be run has a lease, and is unknown when that ends: it is not reported as
- * anything else. */
+/* False: an event that could not be run has a lease, and is unknown when that ends. It is not
+ * reported as anything else. */
+static bool run_one(struct received *item)
+{
+    struct err err;
+    struct dispatch_granted granted = {.record = &item->made.engine.decision.next,
+        .body = buf_view(&item->made.frame),
+        .grant = door_grant_of(&item->made.engine),
+        .done = on_run,
+        .context = item};
+    return dispatch_run(item->all->inbox->dispatch, &granted, &err) == OK;
+}
+
+/* On the engine's thread. */
+static void on_looked(struct engine_call *look)
+{
+    struct received *item = CONTAINER_OF(look, struct received, look);
+    struct receiving *all = item->all;
+    if (look->err.status == OK && record_there(&look->decision.next)) {
+        item->final = look->decision.next;
+        item->answer = look->outcome;
+        item->is_settled = true;
+    }
+    if (atomic_fetch_sub(&all->left, 1) == 1) {
+        http_wake(all->request->exchange);
+    }
+}
+
+/* It waits for its turn, and any process may have it. The same event again, as a sender would send
+ * it, waits for the seal. */
+static bool look_for_one(struct received *item)
+{
+    struct err err;
+    const struct engine_call *made = &item->made.engine;
+    item->look = (struct engine_call){.request = made->request,
+        .request_body = made->request_body,
+        .arena = made->arena,
+        .wait_ms = item->all->source->config->total_ms,
+        .done = on_looked};
+    return engine_submit(door_engine(item->all->inbox->door), &item->look, &err) == OK;
+}
+
 static void run_all(struct receiving *all)
 {
     all->request->exchange->resume = resume_answer;
     atomic_store(&all->left, all->events.count + 1);
     for (size_t i = 0; i < all->events.count; i++) {
         struct received *item = &all->items[i];
-        struct err err;
-        struct dispatch_granted granted = {.record = &item->made.engine.decision.next,
-            .body = buf_view(&item->made.frame),
-            .grant = door_grant_of(&item->made.engine),
-            .done = on_run,
-            .context = item};
-        item->is_run = item->made.engine.decision.kind == DECISION_FIRST_SEEN &&
-                       dispatch_run(all->inbox->dispatch, &granted, &err) == OK;
-        if (!item->is_run) {
+        enum decision_kind kind = item->made.engine.decision.kind;
+        bool is_begun = (kind == DECISION_FIRST_SEEN && run_one(item)) ||
+                        (kind == DECISION_ENQUEUED && look_for_one(item));
+        if (!is_begun) {
             atomic_fetch_sub(&all->left, 1);
         }
     }
@@ -312,7 +349,7 @@ static void resume(void *context, struct http_exchange *exchange)
             return;
         }
     }
-    for (size_t i = 0; !is_sync && i < all->events.count; i++) {
+    for (size_t i = 0; i < all->events.count; i++) {
         const struct engine_call *call = &all->items[i].made.engine;
         if (call->decision.kind == DECISION_ENQUEUED) {
             dispatch_offer(all->inbox->dispatch, &call->decision.next);

@@ -7,7 +7,8 @@ Versions are numbers, times and texts; some are missing, some are there twice.
 The model of one thing is a single number: the newest version that the handler has settled, by a 2xx
 or a 4xx. It grows with each settled call. A webhook that is accepted found it at most its own
 version, a stale one found it above. That each of these happened at one moment between its beginning
-and its end, in one order for all, is what `explained` looks for.
+and its end, in one order for all, is what `explained` looks for. On a shared store the webhooks
+come to two processes, which have one order between them.
 """
 import collections
 import concurrent.futures
@@ -19,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+import stores
 from inbox_help import SECRET, all_deliveries, signed, source_yaml
 from once_server import LIGHT, LONG, until
 
@@ -164,14 +166,15 @@ def steps_of(things, thing):
     return steps
 
 
-def replay(server, events, seed):
-    """Everything in random order, some of it several times; what each sender was answered."""
+def replay(servers, events, seed):
+    """Everything in random order, some of it several times, to any of the processes; what each
+    sender was answered."""
     source = random.Random(seed + 1)
     order = [event for event in events.values() for _ in range(source.choice([1, 2, 2, 3]))]
     source.shuffle(order)
-
+    order = [(source.choice(servers), event) for event in order]
     with concurrent.futures.ThreadPoolExecutor(SENDERS) as pool:
-        return list(pool.map(lambda event: send(server, event), order))
+        return list(pool.map(lambda one: send(*one), order))
 
 
 def send(server, event):
@@ -283,15 +286,19 @@ def operate(server, things, events, seed):
 
 def test_a_day_in_random_order_ends_as_the_model_does(make_server, things, tmp_path):
     (tmp_path / "secret").write_text(SECRET + "\n")
-    server = make_server(config="inbox:\n  sources:\n" + source_yaml("s", "stripe", things,
+    config = "inbox:\n  sources:\n" + source_yaml("s", "stripe", things,
         tmp_path / "secret", "order: {source_id: /object, version: /created}\n"
         f"retry: {{attempts: {ATTEMPTS}, backoff: 10ms, backoff_max: 20ms}}\n"
-        "breaker: {failures: 1000}\n"))
+        "breaker: {failures: 1000}\n")
+    server = make_server(config=config)
+    servers = [server]
+    if stores.SHARED:
+        servers.append(make_server(config=config, data_dir=server.data_dir))
     seen = collections.Counter()
     for seed in SEEDS:
         events = day(seed)
         things.events.update(events)
-        sent = replay(server, events, seed)
+        sent = replay(servers, events, seed)
         check_events(things, events, sent, settled(server, events))
         check_things(things, events, sent)
         assert things.overlaps == [], f"seed {seed}"  # one at a time
@@ -300,7 +307,8 @@ def test_a_day_in_random_order_ends_as_the_model_does(make_server, things, tmp_p
         things.calls.clear()
     assert {"first_seen", "stale_version", "duplicate_replayed"} <= set(seen), seen
     assert seen["dead_letter"] > 0 or LIGHT
-    server.stop()
+    for one in servers:
+        one.stop()
     done = server.cli("verify", "--redecide", "--store", server.store)
     assert done.returncode == 0, done.stdout + done.stderr
 
