@@ -49,7 +49,7 @@ install: build ## binary, libraries, headers, pkg-config, man page, completions 
 	@DESTDIR='$(DESTDIR)' meson install -C build --no-rebuild
 	@test -n '$(DESTDIR)' || test "$$(id -u)" != 0 || ldconfig
 
-package-sdks: ## the archives of the SDKs, into build-sdks: wheel, sdist, npm tarball
+package-sdks: ## the archives of the SDKs, into build-sdks: wheel, sdist, npm tarball, Go module
 	@tools/deps test
 	@tools/package_sdks build-sdks
 

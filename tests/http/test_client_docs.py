@@ -143,7 +143,7 @@ class Client:
         self.path.write_text(text)
         if self.path.suffix == ".go":  # go run would not pass its exit code on
             self.words = ["./charge"]
-            env = {**os.environ, "GOCACHE": str(self.go_cache), "GOFLAGS": "", "CGO_ENABLED": "0"}
+            env = {**os.environ, "GOCACHE": str(self.go_cache), "GOFLAGS": ""}
             for step in (["vet", self.path.name], ["build", "-o", "charge", self.path.name]):
                 done = subprocess.run(["go", *step], cwd=self.place, env=env, text=True,
                     capture_output=True, timeout=TIMEOUT_S)

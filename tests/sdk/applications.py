@@ -21,11 +21,11 @@ import npm
 import once
 import once.asgi
 import once.wsgi
-from drivers import environment, program
+from drivers import environment, go_program, program
 from once_server import until
 
 KINDS = ["wsgi", "flask", "django-wsgi", "starlette", "fastapi", "django-asgi", "node", "express",
-    "fastify"]
+    "fastify", "net/http"]
 HERE = Path(__file__).resolve().parent
 FRAMEWORKS = HERE.parent / "clients/frameworks"
 SLOW_S = 0.5  # long enough for duplicates to come while it runs; nothing depends on it
@@ -222,21 +222,13 @@ class Application:
         self.server.stop()
 
 
-class NodeApplication:
-    """app.mjs as a process. It is asked by reads, which pass through the middleware."""
+class Process:
+    """An application in a process of its own. It is asked by reads, which pass the middleware."""
 
-    def __init__(self, kind, once_url):
-        self.place = Path(tempfile.mkdtemp())
-        if kind != "node":
-            try:
-                npm.check_node(FRAMEWORKS)
-                (self.place / "node_modules").symlink_to(npm.node_modules(FRAMEWORKS))
-            except npm.Absent as absent:
-                pytest.skip(str(absent))
-        shutil.copy(HERE / "app.mjs", self.place)
-        env = {**environment(), "ONCE_SDK": str(HERE.parent.parent / "sdk/node")}
-        self.process = subprocess.Popen([program("node"), "app.mjs", kind, once_url],
-            cwd=self.place, env=env, stdout=subprocess.PIPE, text=True)
+    def __init__(self, words, place, env):
+        self.place = place
+        self.process = subprocess.Popen(words, cwd=place, env=env, stdout=subprocess.PIPE,
+            text=True)
         line = self.process.stdout.readline()
         assert line, f"it ended with {self.process.wait()}"
         self.port = int(line)
@@ -267,6 +259,24 @@ class NodeApplication:
         shutil.rmtree(self.place)
 
 
+def start_node(kind, once_url):
+    place = Path(tempfile.mkdtemp())
+    if kind != "node":
+        try:
+            npm.check_node(FRAMEWORKS)
+            (place / "node_modules").symlink_to(npm.node_modules(FRAMEWORKS))
+        except npm.Absent as absent:
+            pytest.skip(str(absent))
+    shutil.copy(HERE / "app.mjs", place)
+    env = {**environment(), "ONCE_SDK": str(HERE.parent.parent / "sdk/node")}
+    return Process([program("node"), "app.mjs", kind, once_url], place, env)
+
+
+def start_go(kind, once_url):
+    return Process([go_program(), "app", kind, once_url], Path(tempfile.mkdtemp()), environment())
+
+
 def start(kind, once_url):
-    is_node = kind in ("node", "express", "fastify")
-    return (NodeApplication if is_node else Application)(kind, once_url)
+    starters = {"node": start_node, "express": start_node, "fastify": start_node,
+        "net/http": start_go}
+    return starters.get(kind, Application)(kind, once_url)

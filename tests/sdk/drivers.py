@@ -4,10 +4,13 @@ call: {"method", "url", "retries", "idempotency_key"?, "request_id"?, "headers"?
 result: {"result": ok | unavailable | unknown | invalid, "status", "effect", "replayed",
 "attempts", "error"?}. An SDK whose language is not on this machine is skipped by name.
 """
+import atexit
+import functools
 import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from once_server import BINARY
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 120  # far above what a call takes; a hang is a failure, not a wait
+GO_TIMEOUT_S = 600  # a machine that is busy compiles slowly
 RESULTS = {64: "invalid", 69: "unavailable", 75: "unknown"}
 
 
@@ -62,8 +66,16 @@ def drive_python(call):
 
 
 def drive_node(call):
-    done = subprocess.run([program("node"), str(HERE / "drive.mjs")], input=json.dumps(call),
-        capture_output=True, text=True, env=environment(), timeout=TIMEOUT_S)
+    return drive_program([program("node"), str(HERE / "drive.mjs")], call)
+
+
+def drive_go(call):
+    return drive_program([go_program(), "drive"], call)
+
+
+def drive_program(words, call):
+    done = subprocess.run(words, input=json.dumps(call), capture_output=True, text=True,
+        env=environment(), timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -76,4 +88,32 @@ def program(name):
     return found
 
 
-DRIVERS = {"c": drive_c, "python": drive_python, "node": drive_node}
+@functools.cache
+def scratch():
+    place = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, place, True)
+    return Path(place)
+
+
+def go_environment():
+    """Go without a network, and with a cache where there is no home for one."""
+    home = {} if os.environ.get("HOME") else {"GOCACHE": str(scratch() / "cache")}
+    return {**environment(), "GOPROXY": "off", "GOFLAGS": "", "GOTOOLCHAIN": "local",
+        "GONOSUMDB": "*", "GO111MODULE": "on", "GOWORK": "off", **home}
+
+
+def go(*words, cwd, **env):
+    return subprocess.run([program("go"), *words], cwd=cwd, capture_output=True, text=True,
+        env={**go_environment(), **env}, timeout=GO_TIMEOUT_S)
+
+
+@functools.cache
+def go_program():
+    """The test programs of the Go SDK (tests/sdk/go), compiled."""
+    path = scratch() / "sdk"
+    done = go("build", "-o", str(path), ".", cwd=HERE / "go")
+    assert done.returncode == 0, done.stderr
+    return str(path)
+
+
+DRIVERS = {"c": drive_c, "python": drive_python, "node": drive_node, "go": drive_go}

@@ -6,7 +6,6 @@ A failing run is repeated, as far as threads allow, with ONCE_TEST_SEED.
 """
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -17,7 +16,8 @@ import pytest
 import servers
 from chaos import Chaos
 from charger import Charger
-from drivers import environment
+from drivers import environment, go_program
+from drivers import program as needed
 from once_server import LONG
 from test_gateway_sdk import CHANCE, FIRST_BYTE_MS, ROUTE, Load, check, during
 
@@ -26,16 +26,13 @@ SEED = int(os.environ.get("ONCE_TEST_SEED") or time.time_ns() % 1000000)
 OPERATIONS = 10000 if LONG else 200
 THREADS = 32
 TIMEOUT_S = 3000
-PROGRAMS = {"python": (sys.executable, str(HERE / "load.py")),
-    "node": ("node", str(HERE / "load.mjs"))}
+PROGRAMS = {"python": lambda: (sys.executable, str(HERE / "load.py")),
+    "node": lambda: (needed("node"), str(HERE / "load.mjs")), "go": lambda: (go_program(),)}
 
 
 @pytest.fixture(params=PROGRAMS)
 def program(request):
-    words = PROGRAMS[request.param]
-    if shutil.which(words[0]) is None:
-        pytest.skip(f"{words[0]} is not here")
-    return words
+    return PROGRAMS[request.param]()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers import TIMEOUT_S, environment, program
+from drivers import GO_TIMEOUT_S, TIMEOUT_S, environment, go_environment, program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -54,6 +54,29 @@ def test_the_npm_tarball_is_imported_from_where_it_was_unpacked(archives, tmp_pa
     assert done.stdout.split() == ["0.1.0", "function", "function", "function"], done.stderr
     names = {path.name for path in (place / "once-sdk").iterdir()}
     assert {"README.md", "LICENSE", "index.d.ts", "express.d.ts", "fastify.d.ts"} <= names
+
+
+def test_the_go_module_is_fetched_from_a_proxy(archives, tmp_path):
+    proxy = archives / "goproxy"
+    archive, = proxy.glob("once.example/once/@v/*.zip")
+    names = zipfile.ZipFile(archive).namelist()
+    assert all(name.startswith("once.example/once@v0.1.0/") for name in names)
+    held = {name.partition("/")[2].partition("/")[2] for name in names}
+    assert {"go.mod", "README.md", "LICENSE", "client.go", "handlers.go"} <= held
+    (tmp_path / "main.go").write_text("""package main
+
+        import ("fmt"; "once.example/once")
+
+        func main() { fmt.Println(once.Version, once.NewFences("").URL) }""")
+    env = {**go_environment(), "GOPROXY": f"file://{proxy}", "GOFLAGS": "-mod=mod -modcacherw",
+        "GOMODCACHE": str(tmp_path / "cache"), "GONOSUMCHECK": "1", "GONOSUMDB": "once.example"}
+    steps = (["mod", "init", "example"], ["get", "once.example/once@latest"], ["run", "main.go"])
+    for step in steps:
+        done = subprocess.run([program("go"), *step], cwd=tmp_path, env=env, capture_output=True,
+            text=True, timeout=GO_TIMEOUT_S)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["0.1.0", "http://127.0.0.1:7411"]
+    assert (tmp_path / "cache/once.example/once@v0.1.0/client.go").exists()
 
 
 def test_the_python_sdk_passes_a_strict_type_check():

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from drivers import TIMEOUT_S, environment, program
+from drivers import GO_TIMEOUT_S, environment, go_environment, program
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = {"docs/sdk/python.md": "python", "sdk/python/README.md": "python",
-    "docs/sdk/node.md": "js", "sdk/node/README.md": "js"}
-BLOCK = re.compile(r"^```(python|js)\n(.*?)^```\n\n```text\n(.*?)^```", re.M | re.S)
+    "docs/sdk/node.md": "js", "sdk/node/README.md": "js",
+    "docs/sdk/go.md": "go", "sdk/go/README.md": "go"}
+BLOCK = re.compile(r"^```(python|js|go)\n(.*?)^```\n\n```text\n(.*?)^```", re.M | re.S)
 
 
 def programs():
@@ -28,13 +29,19 @@ def run(language, text, place):
     if language == "python":
         env["PYTHONPATH"] = str(ROOT / "sdk/python")
         words = [sys.executable, "program.py"]
+    elif language == "go":
+        env = go_environment()
+        (place / "go.mod").write_text("module example\n\ngo 1.19\n\n"
+            "require once.example/once v0.1.0\n\n"
+            f"replace once.example/once => {ROOT / 'sdk/go'}\n")
+        words = [program("go"), "run", "program.go"]
     else:
         (place / "node_modules").mkdir()
         (place / "node_modules/once-sdk").symlink_to(ROOT / "sdk/node")
         words = [program("node"), "program.mjs"]
     (place / words[-1]).write_text(text)
     return subprocess.run(words, cwd=place, env=env, capture_output=True, text=True,
-        timeout=TIMEOUT_S)
+        timeout=GO_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("language, text, shown", programs())

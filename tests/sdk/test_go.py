@@ -1,0 +1,51 @@
+"""The Go SDK runs the cases that every SDK runs (sdk/go/vectors_test.go), its client meets servers
+that fail (client_test.go), and its fences a real server (fences_test.go)."""
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from drivers import HERE, go
+from once_server import LONG
+
+SDK = HERE.parent.parent / "sdk/go"
+
+
+def run(pattern, passed_min, *words, **env):
+    done = go("test", "-count=1", "-timeout=300s", "-v", "-run", pattern, *words, ".", cwd=SDK,
+        **env)
+    passed = re.findall(r"^ *--- PASS", done.stdout, re.M)
+    wrong = re.findall(r"^ *--- FAIL.*\n(?:^ {4,}.*\n)*", done.stdout, re.M)
+    assert done.returncode == 0, "".join(wrong) + done.stderr[-3000:] + done.stdout[-1000:]
+    assert len(passed) >= passed_min
+
+
+def test_the_go_sdk_does_what_the_cases_say():
+    run("Vectors|Verdicts|Waits|Requests|Canonical|Numbers|Keys|IDs|Mend", 250)
+
+
+def test_a_call_from_go_is_never_repeated_unseen():
+    run("Wire|Dies|Repeat|Cancellation|Bounded|Certificate|Base|Transport", 15)
+
+
+def test_fences_from_go(server):
+    run("Fence", 12, ONCE_TEST_URL=server.url)
+
+
+@pytest.mark.skipif(not LONG, reason="the standard library is compiled anew for it")
+def test_the_go_sdk_has_no_races(server):
+    probe = go("env", "CGO_ENABLED", cwd=SDK)
+    if probe.stdout.strip() != "1":
+        pytest.skip("the race detector needs cgo")
+    run(".", 280, "-race", ONCE_TEST_URL=server.url)
+
+
+@pytest.mark.parametrize("place", [SDK, HERE / "go"], ids=["sdk", "tests"])
+def test_go_vet_and_gofmt_find_nothing(place):
+    done = go("vet", "./...", cwd=place)
+    assert done.returncode == 0, done.stderr
+    gofmt = Path(go("env", "GOROOT", cwd=place).stdout.strip()) / "bin/gofmt"
+
+    done = subprocess.run([str(gofmt), "-l", "."], cwd=place, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("", 0), done.stdout + done.stderr
