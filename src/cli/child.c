@@ -55,6 +55,17 @@ int child_pending_signal(void)
     return number > 0 ? number : 0;
 }
 
+int child_await_signal(void)
+{
+    sigset_t set;
+    forwarded_set(&set);
+    int number = 0;
+    while ((number = sigwaitinfo(&set, NULL)) < 0) {
+        ASSERT(errno == EINTR);
+    }
+    return number;
+}
+
 /* ---- start ------------------------------------------------------------------------------- */
 
 enum { STREAMS = 3 };

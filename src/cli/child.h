@@ -51,6 +51,8 @@ void child_unblock(const sigset_t *before);
 int child_signals_open(void) MUST_CHECK;
 /* If a signal that asks us to end is pending: its number, and it is consumed; 0: none. */
 int child_pending_signal(void);
+/* Wait for one; its number. */
+int child_await_signal(void);
 
 /* show: also write the output to our own streams. Returns 0, or the errno of the failure; then
  * nothing runs. */

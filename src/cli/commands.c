@@ -216,6 +216,13 @@ static const struct option_def mcp_options[] = {
     OPT_CONFIG("the configuration; only its section mcp is used"),
     TEXT("upstream", "URL", "the server, over streamable HTTP, in the place of COMMAND"),
     FLAG("serve", "be an MCP server, whose tools are Once's own"),
+    TEXT("listen", "ADDRESS",
+        "let clients connect over streamable HTTP, at http://ADDRESS/mcp, such as 127.0.0.1:7420; "
+        "an address that other machines can reach needs tokens (auth: in --config)"),
+    TEXT("origin", "URL",
+        "with --listen: the origin of web pages that may use it, such as https://app.example; "
+        "pages of this machine may; may be repeated",
+        .repeated = true),
     TEXT("header", "LINE",
         "a header of each request to --upstream, such as 'Authorization: Bearer …'; or @FILE with "
         "one header per line, to hide them from other users of this machine; may be repeated",

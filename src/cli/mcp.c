@@ -17,17 +17,15 @@
 #include "cli/backend.h"
 #include "cli/child.h"
 #include "cli/headers.h"
-#include "cli/holder.h"
-#include "cli/mcp_ledger.h"
+#include "cli/mcp_listen.h"
 #include "cli/mcp_serve.h"
 #include "cli/serve_config.h"
 #include "mcp/pump.h"
 
 struct mcp {
     struct cli *cli;
-    struct config *config; /* NULL: no file */
-    struct config_mcp policy;
-    struct mcp_ledger ledger;
+    struct mcp_setup setup;
+    struct mcp_ledger_port port;
     struct child child;     /* the server, if it is a process */
     struct headers headers; /* for a server that is a URL, like the next one */
     int signal;             /* that ended us; 0: none */
@@ -36,12 +34,12 @@ struct mcp {
 
 static void submit(void *context, struct mcp_job *job)
 {
-    mcp_ledger_submit(&((struct mcp *)context)->ledger, job);
+    mcp_ledger_submit(&((struct mcp *)context)->port, job);
 }
 
 static struct mcp_job *take_done(void *context)
 {
-    return mcp_ledger_take_done(&((struct mcp *)context)->ledger);
+    return mcp_ledger_take_done(&((struct mcp *)context)->port);
 }
 
 static void say(void *context, const char *text)
@@ -79,7 +77,7 @@ static int read_policy(struct mcp *mcp)
         return CLI_OK;
     }
     int code = serve_config_file(path, &file);
-    mcp->config = file.config;
+    mcp->setup.config = file.config;
     serve_faults_say(
         path, code != CLI_OK || file.config == NULL ? &file.faults : &file.config->warnings);
     if (code == CLI_OK && file.is_policy) {
@@ -87,7 +85,7 @@ static int read_policy(struct mcp *mcp)
         return CLI_CONFIG;
     }
     if (code == CLI_OK) {
-        mcp->policy = file.config->mcp;
+        mcp->setup.policy = file.config->mcp;
     }
     return code;
 }
@@ -114,7 +112,7 @@ static struct pump_options pump_options_of(struct mcp *mcp)
         .to_client = STDOUT_FILENO,
         .from_server = -1,
         .to_server = -1,
-        .ledger = mcp->ledger.readable,
+        .ledger = mcp->port.readable,
         .take_done = take_done,
         .now_ms = now_ms,
         .context = mcp};
@@ -165,44 +163,38 @@ static int serve_url(struct mcp *mcp)
     return mcp->signal > 0 ? 128 + mcp->signal : CLI_OK;
 }
 
-/* Jobs that are still with the ledger when the pump failed come back before the proxy goes. */
-static void stop(struct mcp *mcp)
+/* One client, on standard input and output. */
+static int serve_client(struct mcp *mcp)
 {
-    mcp_ledger_stop(&mcp->ledger);
-    for (struct mcp_request *r = mcp->proxy.requests; r != NULL; r = r->next) {
-        r->job.is_busy = r->renewal.is_busy = false;
+    const char *upstream = cli_text(mcp->cli, "upstream");
+    struct mcp_proxy_options options = mcp_setup_proxy(&mcp->setup);
+    options.principal = cli_text(mcp->cli, "principal");
+    options.submit = submit;
+    options.say = say;
+    options.context = mcp;
+    int failed = mcp_ledger_port_open(&mcp->port, &mcp->setup.ledger);
+    if (failed != 0) {
+        cli_say("cannot make a descriptor: %s", strerror(failed));
+        return CLI_RUN_FAILED;
     }
+    proxy_init(&mcp->proxy, &options);
+    int code = upstream == NULL ? serve_command(mcp, &mcp->setup.before) : serve_url(mcp);
+    mcp_setup_settle(&mcp->proxy, &mcp->port);
+    proxy_release(&mcp->proxy);
+    mcp_ledger_port_close(&mcp->port);
+    return code;
 }
 
 static int run(struct mcp *mcp)
 {
-    sigset_t before;
-    struct buf holder;
-    char resolve[512];
-    child_block(&before); /* before the ledger's thread, which inherits it */
-    int failed = mcp_ledger_start(&mcp->ledger, mcp->cli);
-    if (failed != 0) {
-        cli_say("cannot start a thread: %s", strerror(failed));
-        return CLI_RUN_FAILED;
+    bool is_listening = cli_text(mcp->cli, "listen") != NULL;
+    mcp->setup.cli = mcp->cli;
+    mcp->setup.headers = &mcp->headers;
+    int code = mcp_setup_start(&mcp->setup);
+    if (code == CLI_OK) {
+        code = is_listening ? mcp_listen(&mcp->setup) : serve_client(mcp);
+        mcp_setup_stop(&mcp->setup);
     }
-    buf_init(&holder, &mem_libc, LIMIT_TRACE_BYTES_MAX);
-    holder_put(&holder);
-    buf_char(&holder, '\0');
-    struct mcp_proxy_options options = {.mem = &mem_libc,
-        .policy = &mcp->policy,
-        .principal = cli_text(mcp->cli, "principal"),
-        .prefix = cli_text(mcp->cli, "prefix"),
-        .resolve = backend_place_option(mcp->cli, resolve, sizeof resolve),
-        .trace = buf_status(&holder) == OK && holder.len > 1 ? holder.data : NULL,
-        .submit = submit,
-        .say = say,
-        .context = mcp};
-    proxy_init(&mcp->proxy, &options);
-    int code =
-        cli_text(mcp->cli, "upstream") == NULL ? serve_command(mcp, &before) : serve_url(mcp);
-    stop(mcp);
-    proxy_release(&mcp->proxy);
-    buf_release(&holder);
     return code;
 }
 
@@ -228,8 +220,9 @@ static int check_server(struct mcp *mcp)
 {
     const char *url = cli_text(mcp->cli, "upstream");
     if (cli_flag(mcp->cli, "serve")) {
-        bool is_alone = url == NULL && mcp->cli->operand_count == 0 &&
-                        cli_text(mcp->cli, "config") == NULL &&
+        bool has_policy = cli_text(mcp->cli, "config") != NULL &&
+                          cli_text(mcp->cli, "listen") == NULL; /* that needs its tokens */
+        bool is_alone = url == NULL && mcp->cli->operand_count == 0 && !has_policy &&
                         cli_nth(mcp->cli, "header", 0) == NULL;
         return is_alone
                    ? CLI_OK
@@ -257,11 +250,14 @@ int cmd_mcp(struct cli *cli)
     }
     mcp->cli = cli;
     int code = check_server(mcp);
-    if (code == CLI_OK && cli_flag(cli, "serve")) {
+    if (code == CLI_OK && cli_nth(cli, "origin", 0) != NULL && cli_text(cli, "listen") == NULL) {
+        return cli_usage(cli, "mcp: --origin is for --listen");
+    }
+    if (code == CLI_OK && cli_flag(cli, "serve") && cli_text(cli, "listen") == NULL) {
         return mcp_serve(cli);
     }
     code = code == CLI_OK ? read_policy(mcp) : code;
     code = code == CLI_OK ? run(mcp) : code;
-    config_free(mcp->config);
+    config_free(mcp->setup.config);
     return code;
 }

@@ -173,21 +173,19 @@ static void *ledger_main(void *context)
     struct backend backend = {.ops = NULL};
     struct mcp_job *job = NULL;
     while ((job = next_job(ledger, &backend)) != NULL) {
+        struct mcp_ledger_port *port = job->port;
         perform(ledger, &backend, job);
         (void)pthread_mutex_lock(&ledger->mutex);
-        append(&ledger->done, job);
+        append(&port->done, job);
+        ASSERT(eventfd_write(port->readable, 1) == 0); /* the port may go after the unlock */
         (void)pthread_mutex_unlock(&ledger->mutex);
-        ASSERT(eventfd_write(ledger->readable, 1) == 0);
     }
     return NULL;
 }
 
 int mcp_ledger_start(struct mcp_ledger *ledger, const struct cli *cli)
 {
-    *ledger = (struct mcp_ledger){.cli = *cli, .readable = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    if (ledger->readable < 0) {
-        return errno;
-    }
+    *ledger = (struct mcp_ledger){.cli = *cli};
     arena_init(&ledger->cli.arena, &mem_libc, ARENA_BYTES_MAX);
     (void)pthread_mutex_init(&ledger->mutex, NULL);
     (void)pthread_cond_init(&ledger->wake, NULL);
@@ -203,25 +201,40 @@ void mcp_ledger_stop(struct mcp_ledger *ledger)
     ASSERT(pthread_join(ledger->thread, NULL) == 0);
     (void)pthread_cond_destroy(&ledger->wake);
     (void)pthread_mutex_destroy(&ledger->mutex);
-    (void)close(ledger->readable); /* an eventfd has nothing to lose */
     arena_release(&ledger->cli.arena);
 }
 
-void mcp_ledger_submit(struct mcp_ledger *ledger, struct mcp_job *job)
+int mcp_ledger_port_open(struct mcp_ledger_port *port, struct mcp_ledger *ledger)
 {
+    *port = (struct mcp_ledger_port){
+        .ledger = ledger, .readable = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    return port->readable < 0 ? errno : 0;
+}
+
+void mcp_ledger_port_close(struct mcp_ledger_port *port)
+{
+    if (port->readable >= 0) {
+        (void)close(port->readable); /* an eventfd has nothing to lose */
+    }
+}
+
+void mcp_ledger_submit(struct mcp_ledger_port *port, struct mcp_job *job)
+{
+    struct mcp_ledger *ledger = port->ledger;
+    job->port = port;
     (void)pthread_mutex_lock(&ledger->mutex);
     append(&ledger->waiting, job);
     (void)pthread_cond_signal(&ledger->wake);
     (void)pthread_mutex_unlock(&ledger->mutex);
 }
 
-struct mcp_job *mcp_ledger_take_done(struct mcp_ledger *ledger)
+struct mcp_job *mcp_ledger_take_done(struct mcp_ledger_port *port)
 {
     eventfd_t count = 0;
-    (void)eventfd_read(ledger->readable, &count); /* before the list, so that none is missed */
-    (void)pthread_mutex_lock(&ledger->mutex);
-    struct mcp_job *done = ledger->done;
-    ledger->done = NULL;
-    (void)pthread_mutex_unlock(&ledger->mutex);
+    (void)eventfd_read(port->readable, &count); /* before the list, so that none is missed */
+    (void)pthread_mutex_lock(&port->ledger->mutex);
+    struct mcp_job *done = port->done;
+    port->done = NULL;
+    (void)pthread_mutex_unlock(&port->ledger->mutex);
     return done;
 }

@@ -5,8 +5,8 @@
  * The store is open only while jobs wait, so that several proxies, once ls and once resolve can use
  * it meanwhile. A job's answer is durable when it is back (P2).
  *
- * Threads: submit and take_done on the caller's; the jobs are done on a thread of its own, which
- * inherits the caller's signal mask.
+ * Threads: a ledger may serve several threads, each with a port of its own, on which its jobs come
+ * back. The jobs are done on a thread of the ledger's, which inherits its starter's signal mask.
  */
 #ifndef ONCE_CLI_MCP_LEDGER_H
 #define ONCE_CLI_MCP_LEDGER_H
@@ -21,18 +21,28 @@ struct mcp_ledger {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    struct mcp_job *waiting; /* under mutex, like the next two; first in, first out */
-    struct mcp_job *done;
+    struct mcp_job *waiting; /* under mutex, like the next one; first in, first out */
     bool stop;
-    int readable; /* an eventfd: jobs are done */
+};
+
+/* Where the jobs of one thread come back. */
+struct mcp_ledger_port {
+    struct mcp_ledger *ledger;
+    struct mcp_job *done; /* under the ledger's mutex */
+    int readable;         /* an eventfd: jobs are done */
 };
 
 /* 0 or an errno. */
 int mcp_ledger_start(struct mcp_ledger *ledger, const struct cli *cli) MUST_CHECK;
 /* Returns when every submitted job is done. */
 void mcp_ledger_stop(struct mcp_ledger *ledger);
-void mcp_ledger_submit(struct mcp_ledger *ledger, struct mcp_job *job);
+
+/* 0 or an errno. */
+int mcp_ledger_port_open(struct mcp_ledger_port *port, struct mcp_ledger *ledger) MUST_CHECK;
+/* No job may be under way. */
+void mcp_ledger_port_close(struct mcp_ledger_port *port);
+void mcp_ledger_submit(struct mcp_ledger_port *port, struct mcp_job *job);
 /* In the order in which they were done; NULL: none. */
-struct mcp_job *mcp_ledger_take_done(struct mcp_ledger *ledger);
+struct mcp_job *mcp_ledger_take_done(struct mcp_ledger_port *port);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * once mcp --serve: Once itself as an MCP server on standard input and output. The tools are
- * mcp_tools'; here are the messages.
+ * once mcp --serve: Once itself as an MCP server, on standard input and output or for a session of
+ * --listen. The tools are mcp_tools'; here are the messages.
  *
  * One message is read, answered and written before the next: an agent waits for its answers, and a
  * store is opened by one at a time anyway.
@@ -8,12 +8,15 @@
 #include "cli/mcp_serve.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "base/limits.h"
 #include "cli/mcp_tools.h"
 #include "mcp/reply.h"
+#include "mcp/scan.h"
 
 enum {
     CHUNK_BYTES = 65536,
@@ -232,6 +235,11 @@ static void call(struct own_server *server, const struct own_request *request)
             &server->out, request->id, MCP_INVALID_PARAMS, "the arguments must be an object");
         return;
     }
+    if (tool->rights != 0 && (server->own->rights & tool->rights) == 0) {
+        mcp_reply_text(&server->out, &(struct mcp_reply){.id = request->id}, true,
+            SLICE_LIT("Nothing was done: your token has no right to use this tool. Tell the user"));
+        return;
+    }
     struct mcp_ask ask = {
         .own = server->own, .text = request->text, .arguments = arguments, .out = &server->answer};
     buf_clear(&server->answer);
@@ -413,26 +421,109 @@ static int serve(struct own_server *server, struct buf *bytes)
     }
 }
 
+static bool init(struct own_server *server, const struct cli *cli)
+{
+    *server = (struct own_server){.own = mem_zalloc(&mem_libc, 1, sizeof *server->own)};
+    if (server->own == NULL) {
+        return false;
+    }
+    server->own->cli = *cli;
+    arena_init(&server->own->cli.arena, &mem_libc, ARENA_BYTES_MAX);
+    arena_init(&server->arena, &mem_libc, TREE_BYTES_MAX);
+    buf_init(&server->out, &mem_libc, 8U * ANSWER_BYTES_MAX);
+    buf_init(&server->answer, &mem_libc, ANSWER_BYTES_MAX);
+    return true;
+}
+
+static void release(struct own_server *server)
+{
+    buf_release(&server->answer);
+    buf_release(&server->out);
+    arena_release(&server->arena);
+    arena_release(&server->own->cli.arena);
+    mem_free(&mem_libc, server->own);
+}
+
 int mcp_serve(struct cli *cli)
 {
     struct buf bytes;
-    struct own_server server = {.own = arena_zalloc(&cli->arena, sizeof *server.own)};
-    if (server.own == NULL) {
+    struct own_server server;
+    struct mcp_own_commands *submitted = arena_zalloc(&cli->arena, sizeof *submitted);
+    if (submitted == NULL || !init(&server, cli)) {
         cli_say("out of memory");
         return CLI_UNAVAILABLE;
     }
-    server.own->cli = *cli;
+    (void)pthread_mutex_init(&submitted->mutex, NULL);
     server.own->principal = cli_text(cli, "principal");
-    arena_init(&server.own->cli.arena, &mem_libc, ARENA_BYTES_MAX);
-    arena_init(&server.arena, &mem_libc, TREE_BYTES_MAX);
+    server.own->agent = "";
+    server.own->rights = ~0U;
+    server.own->submitted = submitted;
     buf_init(&bytes, &mem_libc, LIMIT_JSON_BYTES_MAX + 2 * CHUNK_BYTES);
-    buf_init(&server.out, &mem_libc, 8U * ANSWER_BYTES_MAX);
-    buf_init(&server.answer, &mem_libc, ANSWER_BYTES_MAX);
     int code = serve(&server, &bytes);
-    buf_release(&server.answer);
-    buf_release(&server.out);
     buf_release(&bytes);
-    arena_release(&server.arena);
-    arena_release(&server.own->cli.arena);
+    release(&server);
     return code;
+}
+
+/* ---- a session ------------------------------------------------------------------------------- */
+
+/* A token in the place of the one that this process was given. */
+static void use_token(struct cli *cli, const char *authorization)
+{
+    static const char scheme[] = "Bearer ";
+    const struct option_def *option = cli->command->options;
+    bool is_bearer = strncasecmp(authorization, scheme, sizeof scheme - 1) == 0;
+    while (option->name != NULL && strcmp(option->name, "token") != 0) {
+        option++;
+    }
+    if (is_bearer && option->name != NULL && cli->given_count < CLI_OPTIONS_GIVEN_MAX) {
+        cli->given[cli->given_count++] =
+            (struct cli_given){.option = option, .value = authorization + sizeof scheme - 1};
+    }
+}
+
+static void take_parcel(
+    struct own_server *server, struct mcp_channel *channel, const struct mcp_parcel *parcel)
+{
+    take_line(server, buf_view(&parcel->line));
+    if (buf_status(&server->out) != OK) {
+        buf_clear(&server->out);
+        mcp_reply_error(&server->out, scan_find(buf_view(&parcel->line), "id"), MCP_INTERNAL_ERROR,
+            "the answer is too large");
+    }
+    if (server->out.len > 0) {
+        mcp_channel_give(channel, buf_view(&server->out), SLICE_EMPTY);
+    }
+}
+
+void mcp_serve_session(const struct cli *cli, const struct mcp_session_facts *facts,
+    struct mcp_own_commands *submitted)
+{
+    struct own_server server;
+    struct mcp_channel *channel = facts->channel;
+    const char *principal = cli_text(cli, "principal");
+    if (!init(&server, cli)) {
+        cli_say("out of memory");
+        return;
+    }
+    server.own->principal = principal == NULL ? facts->principal : principal;
+    server.own->agent = facts->principal;
+    server.own->rights = facts->rights;
+    server.own->submitted = submitted;
+    use_token(&server.own->cli, facts->authorization);
+    for (;;) {
+        struct pollfd fd = {.fd = channel->readable, .events = POLLIN};
+        (void)poll(&fd, 1, -1);
+        mcp_channel_heard(channel);
+        enum mcp_channel_state state = mcp_channel_state(channel); /* before the last look */
+        struct mcp_parcel *parcel = NULL;
+        while ((parcel = mcp_channel_take(channel)) != NULL) {
+            take_parcel(&server, channel, parcel);
+            mcp_parcel_free(channel, parcel);
+        }
+        if (state != MCP_CHANNEL_OPEN) {
+            break;
+        }
+    }
+    release(&server);
 }

@@ -10,6 +10,7 @@
 #include "cli/remote_read.h"
 #include "cli/why.h"
 #include "cli/work.h"
+#include "config/config.h"
 #include "lib/inspect.h"
 
 enum {
@@ -207,22 +208,28 @@ static bool ask_server(
 
 static void remember(struct mcp_own *own, struct slice id)
 {
-    char *place = own->commands[own->command_count % MCP_OWN_COMMANDS_MAX];
-    if (id.len > 0 && id.len < MCP_COMMAND_ID_BYTES) {
-        memcpy(place, id.data, id.len);
-        place[id.len] = '\0';
-        own->command_count++;
+    struct mcp_own_commands *submitted = own->submitted;
+    if (id.len == 0 || id.len >= MCP_COMMAND_ID_BYTES) {
+        return;
     }
+    (void)pthread_mutex_lock(&submitted->mutex);
+    size_t place = submitted->count++ % MCP_OWN_COMMANDS_MAX;
+    (void)snprintf(submitted->items[place].id, MCP_COMMAND_ID_BYTES, "%.*s", SLICE_ARGS(id));
+    (void)snprintf(submitted->items[place].agent, MCP_AGENT_BYTES, "%s", own->agent);
+    (void)pthread_mutex_unlock(&submitted->mutex);
 }
 
 static bool is_own(const struct mcp_own *own, const char *id)
 {
+    struct mcp_own_commands *submitted = own->submitted;
+    bool is_found = false;
+    (void)pthread_mutex_lock(&submitted->mutex);
     for (size_t i = 0; i < MCP_OWN_COMMANDS_MAX; i++) {
-        if (strcmp(own->commands[i], id) == 0) {
-            return true;
-        }
+        is_found = is_found || (strcmp(submitted->items[i].id, id) == 0 &&
+                                   strcmp(submitted->items[i].agent, own->agent) == 0);
     }
-    return false;
+    (void)pthread_mutex_unlock(&submitted->mutex);
+    return is_found;
 }
 
 static void run_submit(struct mcp_ask *ask)
@@ -420,6 +427,7 @@ const struct mcp_own_tool mcp_own_tools[] = {
                 "has its outcome: do not do it again. in_progress means that somebody else is "
                 "doing it. An error means: do not do it.",
         .annotations = WRITES,
+        .rights = CONFIG_RIGHT_EXECUTE,
         .arguments = {{"key", "names the thing to be done: the same for every try", NULL, true},
             {"scope", "the namespace of the key, such as payments", NULL, false},
             {"payload", "what is to be done; the same key with a different one is refused", ANY,
@@ -432,6 +440,7 @@ const struct mcp_own_tool mcp_own_tools[] = {
         .says = "Record how something ended that once_begin allowed. Its outcome is what "
                 "duplicates get. Do not seal what you do not know: tell the user.",
         .annotations = WRITES,
+        .rights = CONFIG_RIGHT_EXECUTE,
         .arguments = {{"operation_id", "as once_begin returned it", NULL, true},
             {"fence", "as once_begin returned it", INTEGER, true},
             {"status",
@@ -461,6 +470,7 @@ const struct mcp_own_tool mcp_own_tools[] = {
                 "is submitted. If its status is awaiting_confirmation, show the prompt to the user "
                 "and do not go on without their consent.",
         .annotations = ACTS,
+        .rights = CONFIG_RIGHT_EXECUTE,
         .arguments = {{"actor_id", "on whose behalf", NULL, true},
             {"intent", "entity, action and target, such as order, refund and {order_id: 204}",
                 OBJECT, true},
@@ -471,6 +481,7 @@ const struct mcp_own_tool mcp_own_tools[] = {
                 "A command that needs somebody else's confirmation (step_up) cannot be confirmed "
                 "by whoever submitted it.",
         .annotations = ACTS,
+        .rights = CONFIG_RIGHT_CONFIRM,
         .arguments = {{"command_id", "cmd_ and a UUID", NULL, true},
             {"token", "of the confirmation, from the answer to the submission", NULL, true},
             {"actor_id", "who confirms: the command's actor", NULL, false},

@@ -8,21 +8,35 @@
 #ifndef ONCE_CLI_MCP_TOOLS_H
 #define ONCE_CLI_MCP_TOOLS_H
 
+#include <pthread.h>
+
 #include "canon/json.h"
 #include "canon/jsonw.h"
 #include "cli/cli.h"
 
 enum {
-    MCP_OWN_COMMANDS_MAX = 1024, /* submitted by this process, and remembered */
+    MCP_OWN_COMMANDS_MAX = 1024, /* submitted through this process, and remembered */
     MCP_COMMAND_ID_BYTES = 41,
+    MCP_AGENT_BYTES = 96,
+};
+
+/* The commands that agents submitted through this process; the last ones. */
+struct mcp_own_commands {
+    pthread_mutex_t mutex;
+    struct {
+        char id[MCP_COMMAND_ID_BYTES];
+        char agent[MCP_AGENT_BYTES];
+    } items[MCP_OWN_COMMANDS_MAX];
+    size_t count;
 };
 
 /* What outlives one call. */
 struct mcp_own {
     struct cli cli; /* a copy with an arena of its own, for one call */
     const char *principal;
-    char commands[MCP_OWN_COMMANDS_MAX][MCP_COMMAND_ID_BYTES]; /* the last ones */
-    size_t command_count;
+    const char *agent; /* the client: two with the same credentials are one; "": this process's */
+    unsigned rights;   /* of enum config_right; those of the server come on top */
+    struct mcp_own_commands *submitted;
 };
 
 /* A call of a tool, and its answer. */
@@ -46,8 +60,9 @@ struct mcp_own_argument {
 
 struct mcp_own_tool {
     const char *name;
-    const char *says;                                         /* to a model */
-    const char *annotations;                                  /* a JSON object */
+    const char *says;        /* to a model */
+    const char *annotations; /* a JSON object */
+    unsigned rights;         /* of enum config_right: one of them is needed; 0: any */
     struct mcp_own_argument arguments[MCP_OWN_ARGUMENTS_MAX]; /* ends with a zeroed row */
     void (*run)(struct mcp_ask *ask);
 };

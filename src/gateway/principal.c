@@ -162,6 +162,12 @@ static enum status of_credentials(bool with_key, const struct http_head *head, s
     return OK;
 }
 
+enum status principal_auto(
+    const struct http_head *head, struct arena *arena, struct slice *ret_principal, struct err *err)
+{
+    return of_credentials(true, head, arena, ret_principal, err);
+}
+
 static enum status of_header(const struct config_route *route, const struct http_head *head,
     struct arena *arena, struct slice *ret_principal, struct err *err)
 {

@@ -31,6 +31,10 @@ enum status principal_of(const struct principals *principals, const struct confi
     const struct config_route *route, const struct http_head *head, int64_t now_ms,
     struct arena *arena, struct slice *ret_principal, struct err *err) MUST_CHECK;
 
+/* That of auto, without a route. E_INVALID: a field came twice. E_NOMEM. */
+enum status principal_auto(const struct http_head *head, struct arena *arena,
+    struct slice *ret_principal, struct err *err) MUST_CHECK;
+
 /* Why a request's principal may not identify one client permanently. */
 enum principal_doubt {
     PRINCIPAL_SURE,

@@ -117,7 +117,7 @@ enum status arguments_read(const struct mcp_said *said, const struct mcp_tool *t
     const struct mcp_tool *of = tool == NULL ? &unlisted : tool;
     const struct json_value *params = json_find(said->root, SLICE_LIT("params"));
     const struct json_value *arguments = json_find(params, SLICE_LIT("arguments"));
-    struct mcp_arguments found = {.key = SLICE_EMPTY};
+    struct mcp_arguments found = {.key = said->key};
     struct mcp_taken taken = {.count = 0};
     arguments = json_is(arguments, JSON_NULL) ? NULL : arguments;
     if (arguments != NULL && arguments->type != JSON_OBJECT) {

@@ -2,9 +2,9 @@
  * arguments: a call of a tool as Once needs it: the key that names it, and the call as the server
  * gets it, without what was meant for Once.
  *
- * A key may be in three places: the argument that tools/list gained (tools.h), an argument
- * idempotencyKey, and params.idempotencyKey (SEP-3182). Null and "" mean absent: models fill in
- * optional arguments like that.
+ * A key may be in four places: the argument that tools/list gained (tools.h), an argument
+ * idempotencyKey, params.idempotencyKey (SEP-3182), and the header field Idempotency-Key. All that
+ * are given must be equal. Null and "" mean absent: models fill in optional arguments like that.
  *
  * Promises:  an argument that the tool itself declares stays where it is, byte for byte. Without
  *            one to take out, the whole message does.
@@ -22,6 +22,7 @@
 struct mcp_said {
     struct slice text;             /* the message */
     const struct json_value *root; /* read from it */
+    struct slice key;              /* that came beside it, in a header field; empty: none */
 };
 
 /* Slices point into the tree. */

@@ -201,9 +201,10 @@ static void keep_meta(struct mcp_proxy *proxy, const struct mcp_said *said)
 static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool may_list)
 {
     struct arena arena;
-    struct mcp_said said = {.text = buf_view(&call->line)};
+    struct mcp_said said = {.text = buf_view(&call->line), .key = buf_view(&call->given)};
     arena_init(&arena, proxy->options.mem, TREE_BYTES_MAX);
     enum status status = buf_status(&call->line);
+    status = status != OK ? status : buf_status(&call->given);
     status = status != OK ? status : json_read(said.text, &arena, &said.root, NULL);
     struct slice name = status == OK ? arguments_tool(said.root) : SLICE_EMPTY;
     const struct mcp_tool *tool = tools_find(&proxy->tools, name);

@@ -90,7 +90,12 @@ static void give_line(struct mcp_exchange *exchange, struct slice message)
         }
     }
     if (buf_status(&line) == OK && line.len > 0) {
-        proxy_server_line(http->options.proxy, buf_view(&line), http->now_ms);
+        struct mcp_proxy *proxy = http->options.proxy;
+        proxy->about = exchange->kind == MCP_EXCHANGE_MESSAGE
+                           ? scan_find(buf_view(&exchange->line), "id")
+                           : SLICE_EMPTY;
+        proxy_server_line(proxy, buf_view(&line), http->now_ms);
+        proxy->about = SLICE_EMPTY;
     } else if (buf_status(&line) != OK) {
         exchange->failed = buf_status(&line);
     }

@@ -545,7 +545,7 @@ void mcp_http_say(struct mcp_http *http, const char *format, ...)
 
 bool mcp_http_is_full(const struct mcp_http *http)
 {
-    return queue_front(&http->options.proxy->to_client).len >= MCP_HTTP_QUEUED_BYTES_MAX;
+    return proxy_client_waits(http->options.proxy) >= MCP_HTTP_QUEUED_BYTES_MAX;
 }
 
 enum status mcp_http_new(

@@ -8,12 +8,12 @@
 #include "base/limits.h"
 #include "canon/jcs.h"
 #include "canon/json.h"
+#include "mcp/message_id.h"
 #include "mcp/proxy_impl.h"
 #include "mcp/scan.h"
 
 enum {
     TREE_BYTES_MAX = 1 << 29, /* of a message of 16 MiB, all of it small values */
-    ID_BYTES_MAX = 4096,      /* ids are numbers and UUIDs */
     LINE_BYTES_MAX = MCP_MESSAGE_BYTES_MAX + (1 << 20), /* one that gained descriptions */
 };
 
@@ -54,6 +54,24 @@ static void queue_line(struct mcp_queue *queue, struct slice line)
     buf_char(&queue->bytes, '\n');
 }
 
+/* A line for the client, whichever way it reads. */
+static void give_client(struct mcp_proxy *proxy, struct slice line)
+{
+    const struct mcp_client_side *client = &proxy->options.client;
+    if (client->give == NULL) {
+        queue_line(&proxy->to_client, line);
+    } else {
+        client->give(client->context, line, proxy->about);
+    }
+}
+
+size_t proxy_client_waits(const struct mcp_proxy *proxy)
+{
+    const struct mcp_client_side *client = &proxy->options.client;
+    return client->give == NULL ? queue_front(&proxy->to_client).len
+                                : client->waiting(client->context);
+}
+
 void proxy_to_server(struct mcp_proxy *proxy, struct slice line)
 {
     if (!proxy->is_server_gone) {
@@ -76,8 +94,8 @@ void proxy_say(struct mcp_proxy *proxy, const char *format, ...)
 static void release_request(struct mcp_proxy *proxy, struct mcp_request *request)
 {
     struct buf *bufs[] = {&request->id, &request->id_text, &request->line, &request->names,
-        &request->payload, &request->token, &request->answer, &request->sealed, &request->stashed,
-        &request->job.outcome, &request->job.words, &request->renewal.outcome,
+        &request->given, &request->payload, &request->token, &request->answer, &request->sealed,
+        &request->stashed, &request->job.outcome, &request->job.words, &request->renewal.outcome,
         &request->renewal.words};
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) {
         buf_release(bufs[i]);
@@ -102,12 +120,13 @@ static struct mcp_request *add_request(struct mcp_proxy *proxy, enum mcp_request
     }
     request->kind = kind;
     request->due_ms = INT64_MAX;
-    buf_init(&request->id, mem, ID_BYTES_MAX);
-    buf_init(&request->id_text, mem, ID_BYTES_MAX);
+    buf_init(&request->id, mem, MCP_ID_BYTES_MAX);
+    buf_init(&request->id_text, mem, MCP_ID_BYTES_MAX);
     buf_init(&request->line, mem, LIMIT_JSON_BYTES_MAX);
     buf_init(&request->names, mem, LIMIT_JSON_BYTES_MAX);
+    buf_init(&request->given, mem, LIMIT_KEY_BYTES_MAX);
     buf_init(&request->payload, mem, LIMIT_JSON_BYTES_MAX);
-    buf_init(&request->token, mem, ID_BYTES_MAX);
+    buf_init(&request->token, mem, MCP_ID_BYTES_MAX);
     buf_init(&request->answer, mem, LINE_BYTES_MAX);
     buf_init(&request->sealed, mem, MCP_MESSAGE_BYTES_MAX);
     buf_init(&request->stashed, mem, MCP_MESSAGE_BYTES_MAX);
@@ -156,26 +175,12 @@ static bool make_room(struct mcp_proxy *proxy)
     return false;
 }
 
-/* The canonical form of an id or a token; false: it is not a string or a number. */
-static bool put_canonical(struct mcp_proxy *proxy, struct slice raw, struct buf *out)
-{
-    struct arena arena;
-    const struct json_value *value = NULL;
-    arena_init(&arena, proxy->options.mem, 1 << 16);
-    bool is_fine = raw.len > 0 && raw.len < ID_BYTES_MAX / 8 &&
-                   json_read(raw, &arena, &value, NULL) == OK &&
-                   (value->type == JSON_STRING || value->type == JSON_NUMBER) &&
-                   jcs_write(value, out, NULL, NULL) == OK;
-    arena_release(&arena);
-    return is_fine && buf_status(out) == OK;
-}
-
 struct mcp_request *proxy_find(struct mcp_proxy *proxy, struct slice raw_id)
 {
     struct buf id;
     struct mcp_request *found = NULL;
-    buf_init(&id, proxy->options.mem, ID_BYTES_MAX);
-    if (put_canonical(proxy, raw_id, &id)) {
+    buf_init(&id, proxy->options.mem, MCP_ID_BYTES_MAX);
+    if (mcp_id_canonical(proxy->options.mem, raw_id, &id)) {
         for (struct mcp_request *r = proxy->requests; r != NULL && found == NULL; r = r->next) {
             found = !r->is_over && slice_equal(buf_view(&r->id), buf_view(&id)) ? r : NULL;
         }
@@ -193,7 +198,7 @@ static void end_batch(struct mcp_proxy *proxy, struct mcp_batch *batch)
     }
     if (batch->out.len > 0) {
         buf_char(&batch->out, ']');
-        queue_line(&proxy->to_client, buf_view(&batch->out));
+        give_client(proxy, buf_view(&batch->out));
         proxy->to_client.bytes.status =
             batch->out.status != OK ? batch->out.status : proxy->to_client.bytes.status;
     }
@@ -216,7 +221,7 @@ static void leave_batch(struct mcp_proxy *proxy, struct mcp_request *request)
 static void to_client(struct mcp_proxy *proxy, struct mcp_batch *batch, struct slice line)
 {
     if (batch == NULL) {
-        queue_line(&proxy->to_client, line);
+        give_client(proxy, line);
         return;
     }
     buf_char(&batch->out, batch->out.len == 0 ? '[' : ',');
@@ -374,7 +379,7 @@ static struct mcp_request *note_request(
         refuse(proxy, id, MCP_INTERNAL_ERROR, "too many requests are in flight (1024)");
         return NULL;
     }
-    if (!put_canonical(proxy, id, &request->id)) {
+    if (!mcp_id_canonical(proxy->options.mem, id, &request->id)) {
         refuse(proxy, id, MCP_INVALID_REQUEST, "the id must be a string or a number");
         proxy_end(proxy, request);
         return NULL;
@@ -400,6 +405,7 @@ static void read_request(
     }
     if (kind == MCP_CALL) {
         buf_slice(&request->line, text);
+        buf_slice(&request->given, proxy->key);
         call_read(proxy, request);
         return;
     }
@@ -449,7 +455,8 @@ static void pass_batch(struct mcp_proxy *proxy, struct slice text, const struct 
         const struct json_value *id = json_find(item, SLICE_LIT("id"));
         if (method.len > 0 && id != NULL) {
             struct mcp_request *request = make_room(proxy) ? add_request(proxy, MCP_PLAIN) : NULL;
-            if (request != NULL && !put_canonical(proxy, json_raw(text, id), &request->id)) {
+            if (request != NULL &&
+                !mcp_id_canonical(proxy->options.mem, json_raw(text, id), &request->id)) {
                 proxy_end(proxy, request);
             }
         } else if (slice_is(method, "notifications/cancelled")) {
@@ -563,8 +570,9 @@ static bool receive(struct slice text, struct mcp_received *ret)
 static void note_progress(struct mcp_proxy *proxy, struct slice params)
 {
     struct buf token;
-    buf_init(&token, proxy->options.mem, ID_BYTES_MAX);
-    bool is_token = put_canonical(proxy, scan_find(params, "progressToken"), &token);
+    buf_init(&token, proxy->options.mem, MCP_ID_BYTES_MAX);
+    bool is_token =
+        mcp_id_canonical(proxy->options.mem, scan_find(params, "progressToken"), &token);
     for (struct mcp_request *r = proxy->requests; is_token && r != NULL; r = r->next) {
         if (!r->is_over && r->kind == MCP_CALL && r->state == CALL_SENT && !r->is_cancelled &&
             slice_equal(buf_view(&r->token), buf_view(&token))) {
@@ -596,7 +604,7 @@ static void server_message(struct mcp_proxy *proxy, struct slice text)
         }
     }
     if (request == NULL) {
-        queue_line(&proxy->to_client, text);
+        give_client(proxy, text);
     } else if (request->kind == MCP_CALL) {
         call_answered(proxy, request, text);
     } else if (request->kind == MCP_LIST) {

@@ -59,6 +59,7 @@ enum mcp_job_kind { MCP_BEGIN, MCP_PEEK, MCP_SEAL, MCP_RELEASE, MCP_UNKNOWN, MCP
 struct mcp_job {
     struct mcp_job *next;
     struct mcp_request *request;
+    void *port; /* the ledger's: where it comes back */
     enum mcp_job_kind kind;
     bool is_busy; /* with the ledger */
     /* What is asked: the member of its kind; pointers are the request's. */
@@ -111,6 +112,7 @@ struct mcp_request {
     const char *tool; /* these, once they are known */
     const char *key;
     const char *request_id;
+    struct buf given;   /* a key that came beside the message; empty: none */
     struct buf payload; /* the arguments */
     struct digest fingerprint;
     bool has_fingerprint; /* used instead of the payload */
@@ -145,6 +147,16 @@ struct mcp_queue {
     uint64_t total; /* taken since the start */
 };
 
+/* Where a message for the client goes, if not into the queue. */
+struct mcp_client_side {
+    /* One message, without a newline. about: the id of the client's request that the server sent it
+     * for, as it stands in that; empty: not known, or it is an answer. */
+    void (*give)(void *context, struct slice line, struct slice about);
+    /* Bytes that were given and not read yet. */
+    size_t (*waiting)(void *context);
+    void *context;
+};
+
 struct mcp_proxy_options {
     const struct mem *mem;
     const struct config_mcp *policy;
@@ -155,6 +167,7 @@ struct mcp_proxy_options {
     void (*submit)(void *context, struct mcp_job *job);
     void (*say)(void *context, const char *text); /* a line for the log */
     void *context;
+    struct mcp_client_side client; /* zero: the queue to_client */
 };
 
 struct mcp_proxy {
@@ -168,7 +181,9 @@ struct mcp_proxy {
     struct mcp_batch *batch; /* being read; NULL: none */
     uint64_t own_count;      /* our own requests so far */
     size_t pages;            /* of our own running list */
-    struct buf meta; /* what our own list says about its protocol and client; may be empty */
+    struct buf meta;    /* what our own list says about its protocol and client; may be empty */
+    struct slice key;   /* a key that came beside the message being read; empty: none */
+    struct slice about; /* whose stream the server's message came on; empty: not known */
     bool is_server_gone;
     int64_t now_ms;
 };
@@ -184,6 +199,8 @@ void proxy_server_line(struct mcp_proxy *proxy, struct slice line, int64_t now_m
 void proxy_client_too_long(struct mcp_proxy *proxy);
 /* The ledger has answered a job. */
 void proxy_done(struct mcp_proxy *proxy, struct mcp_job *job, int64_t now_ms);
+/* Bytes that the client has not read yet. */
+size_t proxy_client_waits(const struct mcp_proxy *proxy);
 /* What of the client's waits for the server's answer to the request with this id. */
 enum mcp_awaited { MCP_AWAITED_NOTHING, MCP_AWAITED_PLAIN, MCP_AWAITED_CALL };
 enum mcp_awaited proxy_awaited(struct mcp_proxy *proxy, struct slice id);

@@ -12,6 +12,7 @@ enum {
     WRITE_BYTES = 4096,         /* PIPE_BUF: a writable descriptor takes that without blocking */
     QUEUED_BYTES_MAX = 8 << 20, /* the other side is not read while more is waiting */
     DRAIN_MS = 1000,            /* what the server's own children may still write after its end */
+    HURRY_MS = 5000,            /* before a server that was told to end is told again */
     POLL_MS_MAX = 60000,
 };
 
@@ -35,6 +36,8 @@ struct pump {
     int to_server; /* -1: closed */
     bool has_ended;
     bool is_gone;       /* a server over HTTP: nothing comes from it any more */
+    bool is_hurried;    /* by the channel */
+    int64_t hurry_ms;   /* when the server is told again */
     int64_t drained_ms; /* after its end: how long its output is read */
 };
 
@@ -132,6 +135,51 @@ static bool write_some(int fd, struct mcp_queue *queue)
         queue_take(queue, (size_t)put);
     }
     return put >= 0 || errno == EINTR || errno == EAGAIN;
+}
+
+/* ---- a client on a different thread --------------------------------------------------------- */
+
+static bool has_room(const struct pump *pump)
+{
+    return proxy_client_waits(pump->proxy) < QUEUED_BYTES_MAX &&
+           queue_front(&pump->proxy->to_server).len < QUEUED_BYTES_MAX;
+}
+
+/* The server is told to end, and again after a while. */
+static void hurry(struct pump *pump)
+{
+    if (pump->options->http != NULL && !pump->is_hurried) {
+        mcp_http_hurry(pump->options->http);
+    }
+    pump->is_hurried = true;
+    if (now(pump) >= pump->hurry_ms && !pump->has_ended) {
+        pump->hurry_ms = now(pump) + HURRY_MS;
+        pump->options->hurry(pump->options->context);
+    }
+}
+
+/* What the client sent, as far as there is room for it. */
+static void take_parcels(struct pump *pump)
+{
+    struct mcp_channel *channel = pump->options->channel;
+    struct mcp_parcel *parcel = NULL;
+    if (channel == NULL) {
+        return;
+    }
+    mcp_channel_heard(channel);
+    enum mcp_channel_state state = mcp_channel_state(channel); /* before the last look */
+    while (pump->client.fd >= 0 && has_room(pump) && (parcel = mcp_channel_take(channel)) != NULL) {
+        pump->proxy->key = buf_view(&parcel->key);
+        proxy_client_line(pump->proxy, buf_view(&parcel->line), now(pump));
+        pump->proxy->key = SLICE_EMPTY;
+        mcp_parcel_free(channel, parcel);
+    }
+    if (state == MCP_CHANNEL_HURRIED) {
+        hurry(pump);
+    }
+    if (state == MCP_CHANNEL_HURRIED || (state == MCP_CHANNEL_CLOSED && has_room(pump))) {
+        pump->client.fd = -1;
+    }
 }
 
 /* ---- one turn -------------------------------------------------------------------------------- */
@@ -237,6 +285,9 @@ static int wait_ms(const struct pump *pump)
     if (pump->has_ended && pump->server.fd >= 0 && pump->drained_ms - now(pump) < left_ms) {
         left_ms = pump->drained_ms - now(pump);
     }
+    if (pump->is_hurried && !pump->has_ended && pump->hurry_ms - now(pump) < left_ms) {
+        left_ms = pump->hurry_ms - now(pump);
+    }
     return left_ms < 0 ? 0 : left_ms > POLL_MS_MAX ? POLL_MS_MAX : (int)left_ms;
 }
 
@@ -245,10 +296,12 @@ static void choose(const struct pump *pump, struct pollfd fds[FDS])
 {
     size_t client_bytes = queue_front(&pump->proxy->to_client).len;
     size_t server_bytes = queue_front(&pump->proxy->to_server).len;
-    bool has_room = client_bytes < QUEUED_BYTES_MAX;
-    bool has_both = has_room && server_bytes < QUEUED_BYTES_MAX;
-    fds[FROM_CLIENT] = (struct pollfd){.fd = has_both ? pump->client.fd : -1, .events = POLLIN};
-    fds[FROM_SERVER] = (struct pollfd){.fd = has_room ? pump->server.fd : -1, .events = POLLIN};
+    bool is_read = proxy_client_waits(pump->proxy) < QUEUED_BYTES_MAX;
+    bool is_taken = pump->options->channel != NULL || has_room(pump);
+    int from_client =
+        pump->options->channel == NULL ? pump->client.fd : pump->options->channel->readable;
+    fds[FROM_CLIENT] = (struct pollfd){.fd = is_taken ? from_client : -1, .events = POLLIN};
+    fds[FROM_SERVER] = (struct pollfd){.fd = is_read ? pump->server.fd : -1, .events = POLLIN};
     fds[TO_CLIENT] =
         (struct pollfd){.fd = client_bytes > 0 ? pump->to_client : -1, .events = POLLOUT};
     fds[TO_SERVER] =
@@ -274,7 +327,8 @@ static void act(struct pump *pump, const struct pollfd fds[FDS])
             pump->client.fd = -1;
         }
     }
-    if (fds[FROM_CLIENT].revents != 0 && !read_some(pump, &pump->client)) {
+    if (pump->options->channel == NULL && fds[FROM_CLIENT].revents != 0 &&
+        !read_some(pump, &pump->client)) {
         pump->client.fd = -1; /* the caller's to close */
     }
     if (fds[TO_CLIENT].revents != 0 && !write_some(pump->to_client, &pump->proxy->to_client)) {
@@ -298,6 +352,7 @@ static enum status pump_status(const struct pump *pump)
 static enum status turn(struct pump *pump, struct err *err)
 {
     struct pollfd fds[FDS];
+    take_parcels(pump);
     proxy_tick(pump->proxy, now(pump));
     write_server(pump);
     end_what_is_over(pump);
@@ -326,7 +381,8 @@ enum status pump_run(struct mcp_proxy *proxy, const struct pump_options *options
     const struct mem *mem = proxy->options.mem;
     struct pump pump = {.proxy = proxy,
         .options = options,
-        .client = {.fd = options->from_client,
+        .client = {.fd =
+                       options->channel == NULL ? options->from_client : options->channel->readable,
             .max = LIMIT_JSON_BYTES_MAX,
             .line = proxy_client_line,
             .too_long = proxy_client_too_long},

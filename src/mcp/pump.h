@@ -11,16 +11,19 @@
 #ifndef ONCE_MCP_PUMP_H
 #define ONCE_MCP_PUMP_H
 
+#include "mcp/channel.h"
 #include "mcp/http.h"
 #include "mcp/proxy.h"
 
 struct pump_options {
-    int from_client;
+    int from_client; /* these two are -1 with channel */
     int to_client;
-    int from_server; /* these two are closed; -1 with http */
+    struct mcp_channel *channel;  /* the client, on a different thread; NULL: descriptors */
+    void (*hurry)(void *context); /* with channel: the server is to end at once */
+    int from_server;              /* these two are closed; -1 with http */
     int to_server;
     struct mcp_http *http;                       /* instead of a process; NULL: a process */
-    int signals;                                 /* readable: has_ended is called */
+    int signals;                                 /* readable: has_ended is called; -1: never */
     int ledger;                                  /* readable: take_done is called */
     bool (*has_ended)(void *context);            /* whether the server, or http, has to end */
     struct mcp_job *(*take_done)(void *context); /* jobs that are back, linked by next */

@@ -67,8 +67,7 @@ static struct server_addresses api_addresses(const struct config *config)
 }
 
 /* The tokens are in the configuration's memory. */
-static enum status api_policy_of(
-    struct config *config, struct api_policy *ret_policy, struct err *err)
+enum status server_api_policy(struct config *config, struct api_policy *ret_policy, struct err *err)
 {
     struct api_token *tokens =
         arena_zalloc(&config->arena, (config->token_count + 1) * sizeof *tokens);
@@ -125,7 +124,7 @@ static enum status open_api(struct server *server, void **ret_state, struct err 
         .server = server->http,
         .store = server->facts.store,
         .cautions = server->facts.cautions};
-    enum status status = api_policy_of(server->config, &options.policy, err);
+    enum status status = server_api_policy(server->config, &options.policy, err);
     status = status == OK ? api_new(&options, &api, err) : status;
     *ret_state = api;
     return status;
@@ -135,7 +134,7 @@ static enum status prepare_api(void *state, struct config *config, void **ret_ma
 {
     struct api_policy policy;
     struct api_held *held = NULL;
-    enum status status = api_policy_of(config, &policy, err);
+    enum status status = server_api_policy(config, &policy, err);
     status = status == OK ? api_reload_prepare(state, &policy, &held, err) : status;
     *ret_made = held;
     return status;

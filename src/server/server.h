@@ -110,4 +110,9 @@ enum status server_inbox_try(const struct server_inbox_trial *trial, struct buf 
 enum status server_inbox_sign(const char *preset, struct slice secret, const char *id,
     struct slice body, int64_t now_ms, struct buf *out, struct err *err) MUST_CHECK;
 
+struct api_policy;
+/* The tokens of a configuration, in its memory. E_NOMEM. */
+enum status server_api_policy(
+    struct config *config, struct api_policy *ret_policy, struct err *err) MUST_CHECK;
+
 #endif

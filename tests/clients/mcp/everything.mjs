@@ -1,7 +1,8 @@
-// A tour of an MCP server with the official SDK: node everything.mjs COMMAND ARGS...
+// A tour of an MCP server with the official SDK: node everything.mjs COMMAND ARGS..., or URL
 // Prints what the server answered, as JSON, so that two ways to the same server can be compared.
 import {Client} from "@modelcontextprotocol/sdk/client/index.js";
 import {StdioClientTransport} from "@modelcontextprotocol/sdk/client/stdio.js";
+import {StreamableHTTPClientTransport} from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import {CreateMessageRequestSchema, ElicitRequestSchema, ListRootsRequestSchema,
   ResourceUpdatedNotificationSchema} from "@modelcontextprotocol/sdk/types.js";
 
@@ -20,7 +21,8 @@ client.setRequestHandler(ListRootsRequestSchema, async () => ({roots: [{uri: "fi
 client.setNotificationHandler(ResourceUpdatedNotificationSchema, async () => {});
 
 const [command, ...args] = process.argv.slice(2);
-await client.connect(new StdioClientTransport({command, args, stderr: "inherit"}));
+await client.connect(/^https?:/.test(command) ? new StreamableHTTPClientTransport(new URL(command))
+  : new StdioClientTransport({command, args, stderr: "inherit"}));
 const tour = {server: client.getServerVersion(), capabilities: client.getServerCapabilities()};
 tour.tools = (await client.listTools()).tools;
 const call = async (name, args, options) =>
