@@ -11,6 +11,7 @@
  *
  * tests/http/stepping_clock.py is the other half.
  */
+#define _GNU_SOURCE 1
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,6 +20,8 @@
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "plain_writes.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -27,6 +27,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "plain_writes.h"
+
 #define EXPORT __attribute__((visibility("default")))
 
 enum {

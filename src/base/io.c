@@ -110,6 +110,13 @@ const struct io io_system = {
     .mkdir = system_mkdir,
     .rmdir = system_rmdir,
     .lock = system_lock,
+#ifdef ONCE_URING
+    .ring_open = system_ring_open,
+    .ring_close = system_ring_close,
+    .ring_begin = system_ring_begin,
+    .ring_ended = system_ring_ended,
+    .ring_fd = system_ring_fd,
+#endif
 };
 
 int io_read_full(const struct io *io, int fd, void *ret_bytes, size_t size, uint64_t offset)

@@ -9,9 +9,12 @@
 #ifndef ONCE_BASE_IO_H
 #define ONCE_BASE_IO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+struct io_ring; /* a queue of the kernel that takes one write at a time (Linux's io_uring) */
 
 struct io {
     /* A descriptor. flags as for open(2); O_CLOEXEC is added. */
@@ -30,11 +33,39 @@ struct io {
     int (*rmdir)(void *context, const char *path);
     /* An exclusive advisory lock on the open file; -EWOULDBLOCK if a different process has it. */
     int (*lock)(void *context, int fd);
+
+    /*
+     * A write that no thread waits for. NULL, all five, if the table has none. One thread at a time
+     * uses a ring. The kernel cancels a write when the thread that began it ends.
+     */
+
+    /* -ENOSYS, -EPERM and others: not possible here. */
+    int (*ring_open)(void *context, struct io_ring **ret_ring);
+    /* Not while a write is under way. */
+    void (*ring_close)(void *context, struct io_ring *ring);
+    /* Begins a write; its bytes must not change before it has ended. -errno: it was not begun. The
+     * ring must be closed then: its next call could begin the write after all. */
+    int (*ring_begin)(void *context, struct io_ring *ring, int fd, const void *bytes, size_t size,
+        uint64_t offset);
+    /* True if the write has ended; *ret_put is as pwrite's result. With `wait` it returns only
+     * then: before, the kernel may still read the bytes. */
+    bool (*ring_ended)(void *context, struct io_ring *ring, bool wait, ssize_t *ret_put);
+    /* A descriptor that is readable when the write has ended, until ring_ended says so. */
+    int (*ring_fd)(void *context, struct io_ring *ring);
     void *context; /* passed to each */
 };
 
-/* The machine's own calls. */
+/* The machine's own calls. Without rings if it was built without liburing. */
 extern const struct io io_system;
+#ifdef ONCE_URING
+/* ring.c: the ring calls of io_system. */
+int system_ring_open(void *context, struct io_ring **ret_ring);
+void system_ring_close(void *context, struct io_ring *ring);
+int system_ring_begin(
+    void *context, struct io_ring *ring, int fd, const void *bytes, size_t size, uint64_t offset);
+bool system_ring_ended(void *context, struct io_ring *ring, bool wait, ssize_t *ret_put);
+int system_ring_fd(void *context, struct io_ring *ring);
+#endif
 
 /* Reads or writes the whole range; -EIO if the file ends inside it. */
 int io_read_full(const struct io *io, int fd, void *ret_bytes, size_t size, uint64_t offset);

@@ -114,7 +114,8 @@ static void check_space(struct doctor *doctor, const char *dir)
         text_put_size(size, left));
 }
 
-static void check_flush(struct doctor *doctor, const char *dir)
+/* One line for each way of writing, and which is taken. prescribed: by the URL; NULL: none. */
+static void check_flush(struct doctor *doctor, const char *dir, const char *prescribed)
 {
     struct err err = {0};
     struct inspect_speed speed = {0};
@@ -122,15 +123,26 @@ static void check_flush(struct doctor *doctor, const char *dir)
         examine(doctor, VERDICT_FAIL, "flush", "see that you may write there", "%s", err.text);
         return;
     }
-    examine(doctor, speed.buffered_p99_ns > FLUSH_WARN_NS ? VERDICT_WARN : VERDICT_PASS, "flush",
-        speed.buffered_p99_ns > FLUSH_WARN_NS ? "put the store on a faster disk" : NULL,
-        "write and fdatasync: p50 %.3f ms, p99 %.3f ms", (double)speed.buffered_p50_ns / 1e6,
-        (double)speed.buffered_p99_ns / 1e6);
-    if (speed.direct_p50_ns != 0) {
-        examine(doctor, VERDICT_PASS, "flush direct", NULL,
-            "O_DIRECT and O_DSYNC: p50 %.3f ms, p99 %.3f ms", (double)speed.direct_p50_ns / 1e6,
-            (double)speed.direct_p99_ns / 1e6);
+    const char *fastest = NULL;
+    for (size_t i = 0; i < INSPECT_WAYS; i++) {
+        const struct inspect_way *way = &speed.ways[i];
+        char what[32] = "flush";
+        if (i > 0) {
+            (void)snprintf(what, sizeof what, "flush %s", way->name);
+        }
+        bool slow = way->p99_ns > FLUSH_WARN_NS && i == 0; /* it is the disk, not the way */
+        if (way->impossible != NULL) {
+            examine(doctor, VERDICT_PASS, what, NULL, "not possible here: %s", way->impossible);
+        } else {
+            examine(doctor, slow ? VERDICT_WARN : VERDICT_PASS, what,
+                slow ? "put the store on a faster disk" : NULL, "%s: p50 %.3f ms, p99 %.3f ms",
+                way->text, (double)way->p50_ns / 1e6, (double)way->p99_ns / 1e6);
+        }
+        fastest = way->is_fastest ? way->text : fastest;
     }
+    examine(doctor, VERDICT_PASS, "write mode", NULL, "%s%s",
+        prescribed != NULL ? prescribed : fastest,
+        prescribed != NULL ? ", as the store's URL says" : ", chosen at each start by such a test");
 }
 
 /* ---- the store --------------------------------------------------------------------------- */
@@ -165,8 +177,6 @@ static void check_size(struct doctor *doctor, const struct inspect_facts *facts)
 {
     char size[32];
     char index[32];
-    examine(doctor, VERDICT_PASS, "write mode", NULL, "%s",
-        facts->writes_direct ? "direct: O_DIRECT and O_DSYNC" : "buffered: pwrite and fdatasync");
     examine(doctor, VERDICT_PASS, "size", NULL,
         "%s in %llu segments, of which %llu squeezed; index %s", text_put_size(size, facts->bytes),
         (unsigned long long)facts->segments, (unsigned long long)facts->segments_squeezed,
@@ -225,8 +235,8 @@ static void check_shared(struct doctor *doctor, const struct inspect_facts *fact
         (unsigned long long)facts->chains);
 }
 
-/* Checks the contents of the store. */
-static void check_store(struct doctor *doctor)
+/* Checks the contents of the store. *ret_way: how its URL says that it writes. */
+static void check_store(struct doctor *doctor, const char **ret_way)
 {
     struct err err = {0};
     struct inspect_facts facts = {0};
@@ -244,6 +254,7 @@ static void check_store(struct doctor *doctor)
         check_keys(doctor, &facts);
         return;
     }
+    *ret_way = facts.way;
     check_clock(doctor, &facts);
     check_size(doctor, &facts);
     check_keys(doctor, &facts);
@@ -301,7 +312,7 @@ static void check_missing(struct doctor *doctor, bool is_empty)
     examine(doctor, VERDICT_WARN, "store", "the first once run makes it",
         is_empty ? "'%s' is empty" : "there is no '%s' yet", doctor->dir);
     check_space(doctor, place);
-    check_flush(doctor, place);
+    check_flush(doctor, place, NULL);
 }
 
 static bool is_empty(const char *path)
@@ -368,6 +379,7 @@ static void check_all(struct doctor *doctor)
 {
     struct stat facts;
     char path[PATH_MAX];
+    const char *way = NULL;
     examine(doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
     check_brokers(doctor);
     if (doctor->dir == NULL && strncmp(doctor->url, "mem:", 4) == 0) {
@@ -376,7 +388,7 @@ static void check_all(struct doctor *doctor)
         return;
     }
     if (doctor->dir == NULL) {
-        check_store(doctor);
+        check_store(doctor, &way);
         return;
     }
     unsigned owner = 0;
@@ -392,12 +404,12 @@ static void check_all(struct doctor *doctor)
         return;
     }
     check_server(doctor);
-    check_store(doctor);
+    check_store(doctor, &way);
     check_mode(doctor, doctor->dir, "directory", 0700);
     (void)snprintf(path, sizeof path, "%s/identity", doctor->dir);
     check_mode(doctor, path, "identity", 0600);
     check_space(doctor, doctor->dir);
-    check_flush(doctor, doctor->dir);
+    check_flush(doctor, doctor->dir, way);
 }
 
 int cmd_doctor(struct cli *cli)

@@ -1,35 +1,13 @@
 /* The output of a server when it is ready: four lines and the commands to paste first, or one JSON
  * object. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "cli/out.h"
 #include "cli/serve.h"
 
-enum { FLUSH_TRIES = 5, FLUSH_BYTES = 4096, LINES_BYTES_MAX = 64 << 10 };
-
-static uint64_t flush_nanos(const char *dir)
-{
-    static const char block[FLUSH_BYTES];
-    uint64_t best = UINT64_MAX;
-    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    /* The first write allocates the block; the later ones cost what a commit costs. */
-    bool works = fd >= 0 && pwrite(fd, block, sizeof block, 0) == (ssize_t)sizeof block &&
-                 fdatasync(fd) == 0;
-    for (int i = 0; works && i < FLUSH_TRIES; i++) {
-        uint64_t begin = clock_nanos();
-        works = pwrite(fd, block, sizeof block, 0) == (ssize_t)sizeof block && fdatasync(fd) == 0;
-        uint64_t took = clock_nanos() - begin;
-        best = took < best ? took : best;
-    }
-    if (fd >= 0) {
-        (void)close(fd); /* it has no name, so closing removes it */
-    }
-    return works ? best : 0;
-}
+enum { LINES_BYTES_MAX = 64 << 10 };
 
 /* "http://127.0.0.1:7411", or the address of a socket unchanged. */
 static void put_url(struct buf *out, const struct serve *serve, const char *door, size_t which)
@@ -168,11 +146,9 @@ static void put_writes(struct buf *out, const struct serve *serve)
         buf_str(out, "by the database server: a commit counts when it says so");
         return;
     }
-    buf_str(out, facts->writes == SERVER_WRITES_DIRECT ? "direct (O_DIRECT and O_DSYNC)"
-                                                       : "buffered (pwrite and fdatasync)");
-    uint64_t nanos = flush_nanos(facts->dir);
-    if (nanos > 0) {
-        buf_printf(out, ", a flush takes about %.2f ms", (double)nanos / 1e6);
+    buf_str(out, facts->way);
+    if (facts->flush_ns > 0) {
+        buf_printf(out, ", a flush takes about %.2f ms", (double)facts->flush_ns / 1e6);
     }
 }
 

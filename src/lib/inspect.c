@@ -32,11 +32,19 @@ bool inspect_is_operation_id(const char *text)
 
 enum status inspect_speed(const char *dir, struct inspect_speed *ret_speed, struct err *err)
 {
+    static const enum journal_way ways[INSPECT_WAYS] = {
+        JOURNAL_WAY_BUFFERED, JOURNAL_WAY_DIRECT, JOURNAL_WAY_URING};
+    struct journal_measuring how = {.directory = dir};
     struct journal_speed speed = {0};
-    enum status status = journal_measure(dir, &io_system, &mem_libc, &speed, err);
-    if (status == OK) {
-        *ret_speed = (struct inspect_speed){
-            speed.buffered_p50_ns, speed.buffered_p99_ns, speed.direct_p50_ns, speed.direct_p99_ns};
+    enum status status = journal_measure(&how, &speed, err);
+    for (size_t i = 0; status == OK && i < INSPECT_WAYS; i++) {
+        const struct journal_way_speed *measured = &speed.ways[ways[i]];
+        ret_speed->ways[i] = (struct inspect_way){.name = journal_way_name(ways[i]),
+            .text = journal_way_text(ways[i]),
+            .impossible = measured->error == 0 ? NULL : strerror(measured->error),
+            .p50_ns = measured->p50_ns,
+            .p99_ns = measured->p99_ns,
+            .is_fastest = speed.fastest == ways[i]};
     }
     return status;
 }
@@ -86,7 +94,7 @@ static enum status read_journal_facts(
     facts->segments = info.segments;
     facts->segments_squeezed = info.segments_squeezed;
     facts->index_bytes = info.index_bytes;
-    facts->writes_direct = info.direct;
+    facts->way = info.way == JOURNAL_WAY_AUTO ? NULL : journal_way_text(info.way);
     facts->save_failed = info.snapshot_failed;
     status = status == OK ? read_key(store, &key, err) : status;
     if (status == OK) {

@@ -35,9 +35,10 @@ struct inspect_facts {
     uint64_t bytes;                                             /* in all segments */
     uint64_t segments;
     uint64_t segments_squeezed;
-    uint64_t index_bytes;                      /* in memory */
-    bool writes_direct;                        /* O_DIRECT and O_DSYNC instead of fdatasync */
-    bool save_failed;                          /* the last attempt to save the index failed */
+    uint64_t index_bytes; /* in memory */
+    const char *way;      /* that the URL prescribes, with its system calls; NULL: the writer's
+                              start chooses */
+    bool save_failed;     /* the last attempt to save the index failed */
     char public_key[CHECKPOINT_KEY_BYTES_MAX]; /* the key that checkpoints are checked with */
 };
 /* E_MISUSE: the store is in memory. E_CORRUPT, E_UNAVAILABLE, E_NOMEM. */
@@ -49,14 +50,20 @@ enum status inspect_store(
 enum status inspect_checkpoint(
     const char *url, struct buf *out, uint64_t *ret_seq, struct err *err) MUST_CHECK;
 
-/* How long it takes to write one block to the disk, in nanoseconds. */
-struct inspect_speed {
-    uint64_t buffered_p50_ns; /* pwrite and fdatasync */
-    uint64_t buffered_p99_ns;
-    uint64_t direct_p50_ns; /* O_DIRECT and O_DSYNC; 0: not possible here */
-    uint64_t direct_p99_ns;
+/* How long it takes to write one block to the disk in one way, in nanoseconds. */
+struct inspect_way {
+    const char *name;       /* "buffered", "direct", "uring" */
+    const char *text;       /* the same with its system calls */
+    const char *impossible; /* why it is not possible here; NULL: it is */
+    uint64_t p50_ns;
+    uint64_t p99_ns;
+    bool is_fastest; /* as a start would choose it */
 };
-/* Times some flushes of both kinds in a temporary file in that directory. */
+enum { INSPECT_WAYS = 3 };
+struct inspect_speed {
+    struct inspect_way ways[INSPECT_WAYS]; /* the first works everywhere */
+};
+/* Times some flushes of each way in a temporary file in that directory. */
 enum status inspect_speed(
     const char *dir, struct inspect_speed *ret_speed, struct err *err) MUST_CHECK;
 

@@ -138,6 +138,18 @@ static void end(void *context, unsigned loop)
 
 /* ---- open -------------------------------------------------------------------------------- */
 
+/* How a journal writes, and how long that takes. */
+static void note_way(struct server_facts *facts, enum journal_way way)
+{
+    struct journal_measuring how = {.directory = facts->dir, .way = way, .briefly = true};
+    struct journal_speed speed = {0};
+    facts->writes = SERVER_WRITES_FILES;
+    facts->way = journal_way_text(way);
+    if (journal_measure(&how, &speed, NULL) == OK) {
+        facts->flush_ns = speed.ways[way].best_ns;
+    }
+}
+
 static enum status note_facts(struct server *server, struct store *store, struct err *err)
 {
     struct server_facts *facts = &server->facts;
@@ -156,7 +168,7 @@ static enum status note_facts(struct server *server, struct store *store, struct
     if (store->ops->shared) {
         facts->writes = SERVER_WRITES_ELSEWHERE;
     } else if (facts->dir != NULL && journal_info(store, &info, NULL) == OK) {
-        facts->writes = info.direct ? SERVER_WRITES_DIRECT : SERVER_WRITES_BUFFERED;
+        note_way(facts, info.way);
     }
     return OK;
 }

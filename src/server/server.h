@@ -51,11 +51,10 @@ bool server_store_away(struct server *server, struct err *err) MUST_CHECK;
 /* Send a cheap query to the engine. True if it answered the query of the previous call. */
 bool server_answers(struct server *server);
 
-/* How the store writes. */
+/* Where the store writes. */
 enum server_writes {
     SERVER_WRITES_MEMORY,
-    SERVER_WRITES_BUFFERED,
-    SERVER_WRITES_DIRECT,
+    SERVER_WRITES_FILES,
     SERVER_WRITES_ELSEWHERE, /* a database server writes, for many processes */
 };
 
@@ -63,6 +62,8 @@ enum server_writes {
 struct server_facts {
     unsigned loops;
     enum server_writes writes;
+    const char *way;             /* how files are written, with the system calls */
+    uint64_t flush_ns;           /* what one flush of a block took; 0: not known */
     const char *dir;             /* the data directory; NULL: the store has none */
     const char *store;           /* its URL, passwords masked */
     const char *const *cautions; /* what weakens a promise of the store; ends with NULL */

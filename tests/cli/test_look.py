@@ -276,6 +276,13 @@ def test_doctor_is_content_with_a_sound_store(filled):
     assert re.search(r"^1 unknown operation", found["unknown"]["text"])
     assert re.search(r"once/[0-9a-f-]{36}\+[0-9a-f]{8}\+", found["public key"]["text"])
     assert re.search(r"p50 [\d.]+ ms, p99 [\d.]+ ms", found["flush"]["text"])
+    for name in ("flush direct", "flush uring"):
+        assert re.search(r"p50 [\d.]+ ms, p99 [\d.]+ ms|^not possible here: ",
+            found[name]["text"]), name
+    assert found["write mode"]["text"].endswith("chosen at each start by such a test")
+    store = "journal:./once-data?write=buffered"
+    assert checks(filled("doctor", "--store", store, "--json"))["write mode"]["text"] == \
+        "buffered (pwrite and fdatasync), as the store's URL says"
 
 
 @stores.journal_only("its files are looked at")

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include "base/check.h"
+#include "store/fake_ring.h"
 
 /* What a call is, to say which kinds of failure it can have. */
 enum call { CALL_LOOK, CALL_WRITE, CALL_FLUSH, CALL_MAKE, CALL_CHANGE };
@@ -105,7 +106,16 @@ static int bad_open(void *context, const char *path, int flags, mode_t mode)
 {
     struct bad_io *bad = context;
     enum call call = (flags & O_CREAT) != 0 ? CALL_MAKE : CALL_LOOK;
-    return strikes(bad, call) ? error_of(bad) : io_system.open(NULL, path, flags, mode);
+    if (strikes(bad, call)) {
+        return error_of(bad);
+    }
+    /* Without O_DIRECT: half of a write need not be whole blocks. */
+    int fd = io_system.open(NULL, path, flags & ~O_DIRECT, mode);
+    ASSERT(fd < BAD_FDS);
+    if (fd >= 0) {
+        bad->flushes[fd] = (flags & O_DSYNC) != 0;
+    }
+    return fd;
 }
 
 static int bad_close(void *context, int fd)
@@ -127,8 +137,11 @@ static ssize_t bad_pread(void *context, int fd, void *ret_bytes, size_t size, ui
 static ssize_t bad_pwrite(void *context, int fd, const void *bytes, size_t size, uint64_t offset)
 {
     struct bad_io *bad = context;
-    if (bad->kind == BAD_FLUSH) {
+    if (bad->kind == BAD_FLUSH && !bad->flushes[fd]) {
         writes_remember(bad, fd, size, offset);
+    }
+    if (bad->flushes[fd] && bad->kind == BAD_FLUSH && strikes(bad, CALL_FLUSH)) {
+        return error_of(bad); /* written past the cache: only this write is lost */
     }
     if (!strikes(bad, CALL_WRITE)) {
         return io_system.pwrite(NULL, fd, bytes, size, offset);
@@ -188,6 +201,19 @@ static int bad_lock(void *context, int fd)
     return strikes(context, CALL_LOOK) ? error_of(context) : io_system.lock(NULL, fd);
 }
 
+static int bad_ring_open(void *context, struct io_ring **ret_ring)
+{
+    return strikes(context, CALL_LOOK) ? error_of(context) : fake_ring_open(context, ret_ring);
+}
+
+/* A ring that refuses a write writes nothing; one that takes it may still fail in bad_pwrite. */
+static int bad_ring_begin(
+    void *context, struct io_ring *ring, int fd, const void *bytes, size_t size, uint64_t offset)
+{
+    return strikes(context, CALL_LOOK) ? -EAGAIN
+                                       : fake_ring_begin(context, ring, fd, bytes, size, offset);
+}
+
 void bad_io_init(struct bad_io *bad, enum bad_kind kind, uint64_t at)
 {
     *bad = (struct bad_io){.io = {.open = bad_open,
@@ -203,6 +229,11 @@ void bad_io_init(struct bad_io *bad, enum bad_kind kind, uint64_t at)
                                .mkdir = bad_mkdir,
                                .rmdir = bad_rmdir,
                                .lock = bad_lock,
+                               .ring_open = bad_ring_open,
+                               .ring_close = fake_ring_close,
+                               .ring_begin = bad_ring_begin,
+                               .ring_ended = fake_ring_ended,
+                               .ring_fd = fake_ring_fd,
                                .context = bad},
         .kind = kind,
         .at = at,

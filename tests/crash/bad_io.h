@@ -27,14 +27,17 @@ enum bad_kind {
 
 enum { BAD_KINDS = BAD_LIE + 1 };
 
+enum { BAD_FDS = 1024 };
+
 struct bad_io {
     struct io io; /* hand this out */
     enum bad_kind kind;
-    uint64_t at;            /* which call goes wrong, from 1 on; 0: none */
-    _Atomic uint64_t calls; /* of the kind's, so far */
-    _Atomic uint64_t went;  /* wrong, so far */
-    pthread_mutex_t lock;   /* of what follows */
-    struct buf unflushed;   /* struct before_write, of all files, oldest first; BAD_FLUSH alone */
+    uint64_t at;                   /* which call goes wrong, from 1 on; 0: none */
+    _Atomic uint64_t calls;        /* of the kind's, so far */
+    _Atomic uint64_t went;         /* wrong, so far */
+    _Atomic bool flushes[BAD_FDS]; /* by descriptor: each write is flushed too (O_DSYNC) */
+    pthread_mutex_t lock;          /* of what follows */
+    struct buf unflushed; /* struct before_write, of all files, oldest first; BAD_FLUSH alone */
 };
 
 void bad_io_init(struct bad_io *bad, enum bad_kind kind, uint64_t at);

@@ -272,18 +272,11 @@ static void store_look(unsigned round)
 }
 
 /* How the journal writes, over the directories in turn: every way must survive. */
-static const char *store_manner(unsigned number)
+static void store_manner(unsigned number, char manner[48])
 {
-    static const char *const manners[] = {"", "", "&background=off", "&write=direct"};
-    const char *manner = manners[number % 4];
-    char path[340];
-    (void)snprintf(path, sizeof path, "%s/probe", harness.dir.path);
-    int fd = open(path, O_WRONLY | O_CREAT | O_DIRECT, 0600);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    (void)unlink(path);
-    return fd < 0 && strstr(manner, "direct") != NULL ? "" : manner;
+    const char *background = number % (KIT_WAYS + 1) == KIT_WAYS ? "off" : "on";
+    (void)snprintf(manner, 48, "&background=%s&write=%s", background,
+        kit_way(number % (KIT_WAYS + 1), harness.dir.path));
 }
 
 /* Even ones have lasting keys, odd ones keys that expire. */
@@ -294,8 +287,10 @@ static void store_fresh(unsigned number)
     harness.dir = kit_dir_make();
     (void)snprintf(harness.store, sizeof harness.store, "%s/data", harness.dir.path);
     /* Small, so that rolling over, saving the index and squeezing happen all the time. */
+    char manner[48];
+    store_manner(number, manner);
     (void)snprintf(harness.url, sizeof harness.url, "journal:%s?segment=64KiB&snapshot=128KiB%s",
-        harness.store, store_manner(number));
+        harness.store, manner);
 }
 
 static void faults_none(void)

@@ -67,7 +67,7 @@ static void store_use(const struct io *io, bool read_only)
     struct store *store;
     struct err err = {0};
     char url[128];
-    (void)snprintf(url, sizeof url, "%s?background=off", fuzz_directory());
+    (void)snprintf(url, sizeof url, "%s?background=off&write=buffered", fuzz_directory());
     if (store_open(url, &options, &store, &err) != OK) {
         ASSERT(err.text[0] != '\0');
         return;

@@ -121,7 +121,7 @@ def test_the_lines_of_a_start(serve, tmp_path):
     assert re.fullmatch(r"once \d+\.\d+\.\d+", server.lines[0])
     assert re.fullmatch(r"listening on http://127\.0\.0\.1:[1-9]\d+", server.lines[1])
     assert server.lines[2].startswith("store journal:./once-data: 0 operations, ")
-    assert re.match(r"writes (buffered|direct) ", server.lines[3])
+    assert re.match(r"writes (buffered|direct|uring) \(.*\), a flush takes about", server.lines[3])
     assert paste(server.lines[5:6], tmp_path)[0]["decision"] == "first_seen"
     assert server.end() == 0
     assert server.process.stdout.read() == b""
@@ -517,22 +517,47 @@ SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+static int is_bad(void)
+{
+    while (access(getenv("HANG_WHEN"), F_OK) == 0) {
+        usleep(10000);
+    }
+    return access(getenv("FAIL_WHEN"), F_OK) == 0;
+}
 
 int fdatasync(int fd)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
-    while (access(getenv("HANG_WHEN"), F_OK) == 0) {
-        usleep(10000);
-    }
-    if (access(getenv("FAIL_WHEN"), F_OK) == 0) {
+    if (is_bad()) {
         errno = EIO;
         return -1;
     }
     return real(fd);
 }
+
+ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t at)
+{
+    ssize_t (*real)(int, const void *, size_t, off64_t) =
+        (ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+    if ((fcntl(fd, F_GETFL) & O_DSYNC) != 0 && is_bad()) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd, bytes, size, at);
+}
+
+int io_uring_submit(void *ring)
+{
+    int (*real)(void *) = (int (*)(void *))dlsym(RTLD_NEXT, "io_uring_submit");
+    return is_bad() ? -EIO : real(ring);
+}
 """
+
+WAYS = ("buffered", "direct", "uring")
 
 
 @pytest.fixture
@@ -547,14 +572,21 @@ def bad_disk(serve, tmp_path):
     subprocess.run([compiler, "-shared", "-fPIC", "-o", "shim.so", "shim.c", "-ldl"], cwd=tmp_path,
         check=True)
 
-    def start(**env):
-        return serve(env={"LD_PRELOAD": " ".join([*sanitizers, str(tmp_path / "shim.so")]),
+    def start(way="buffered", **env):
+        store = f"journal:./once-data?write={way}"
+        preload = " ".join([*sanitizers, str(tmp_path / "shim.so")])
+        checks = json.loads(once("doctor", "--json", cwd=tmp_path).stdout)
+        if any(check["check"] == f"flush {way}" and "not possible" in check["text"]
+                for check in checks):
+            pytest.skip(f"write={way} is not possible here")
+        return serve("--store", store, env={"LD_PRELOAD": preload,
             "FAIL_WHEN": str(tmp_path / "fail"), "HANG_WHEN": str(tmp_path / "hang"), **env})
     return start
 
 
-def test_an_engine_that_stopped_ends_the_process_with_70(bad_disk, tmp_path):
-    server = bad_disk().ready()
+@pytest.mark.parametrize("way", WAYS)
+def test_an_engine_that_stopped_ends_the_process_with_70(bad_disk, tmp_path, way):
+    server = bad_disk(way).ready()
     assert server.begin("a")[0] == 201
     (tmp_path / "fail").touch()
     status, problem = server.begin("b")
@@ -563,7 +595,7 @@ def test_an_engine_that_stopped_ends_the_process_with_70(bad_disk, tmp_path):
     assert server.process.wait(timeout=WAIT_S) == 70
     assert server.await_event("engine_stopped")["level"] == "error"
     (tmp_path / "fail").unlink()
-    again = bad_disk().ready()
+    again = bad_disk(way).ready()
     assert again.begin("a")[1]["decision"] == "in_progress"
 
 
@@ -586,9 +618,10 @@ def test_the_watchdog_starves_while_the_disk_hangs(bad_disk, tmp_path):
     supervisor.socket.close()
 
 
-def test_nothing_is_answered_before_it_is_on_the_disk(bad_disk, tmp_path):
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_answered_before_it_is_on_the_disk(bad_disk, tmp_path, way):
     """P2. A duplicate waits as well: what it would be told of could still be lost."""
-    server = bad_disk().ready()
+    server = bad_disk(way).ready()
     sealed = server.begin("sealed")[1]
     path = f"/v1/fences/{sealed['operation_id']}/seal"
     (tmp_path / "hang").touch()

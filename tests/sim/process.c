@@ -20,8 +20,10 @@ static bool open_store(struct sim *sim, struct store **ret_store)
     const struct store_options options = {.io = &sim->shaky.io,
         .clock = &sim->clock,
         .retain_ms = INT64_MAX / 4}; /* the oracle reads all evidence there ever was */
+    static const char *const ways[] = {"buffered", "direct", "uring"}; /* never by a stopwatch */
     char url[256];
-    (void)snprintf(url, sizeof url, "%s?segment=64KiB&snapshot=64KiB&background=off", sim->path);
+    (void)snprintf(url, sizeof url, "%s?segment=64KiB&snapshot=64KiB&background=off&write=%s",
+        sim->path, ways[sim->seed / 4 % 3]);
     enum status status = journal_open(url, &options, ret_store, &err);
     if (status != OK && !sim->shaky.dead) {
         sim_violate(sim, "P11: the journal does not open: %s", err.text);

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "store/fake_ring.h"
 
 enum { SECTOR_BYTES = 512 }; /* what a disk writes whole or not at all */
 
@@ -68,10 +69,11 @@ static int shaky_open(void *context, const char *path, int flags, mode_t mode)
     if (shaky->dead) {
         return -EIO;
     }
-    int fd = io_system.open(io_system.context, path, flags, mode);
+    int fd = io_system.open(io_system.context, path, flags & ~(O_DIRECT | O_DSYNC), mode);
     if (fd >= 0) {
         ASSERT(fd < SHAKY_FDS_MAX);
         shaky->fds[fd] = file_of(shaky, path);
+        shaky->dsync[fd] = (flags & O_DSYNC) != 0;
         if (flags & O_TRUNC) {
             settle_file(shaky, shaky->fds[fd]);
         }
@@ -123,7 +125,15 @@ static ssize_t shaky_pwrite(void *context, int fd, const void *bytes, size_t siz
     int file = shaky->fds[fd];
     remember(shaky, file, shaky->files[file].path, size, offset);
     ssize_t done = io_system.pwrite(io_system.context, fd, bytes, size, offset);
-    return dies(shaky) ? -EIO : done; /* it was on its way: how much arrived, the power decides */
+    if (dies(shaky)) {
+        return -EIO; /* it was on its way: how much arrived, the power decides */
+    }
+    if (shaky->dsync[fd]) { /* this write alone is flushed */
+        struct shaky_write *write = shaky->writes;
+        shaky->writes = write->next;
+        mem_free(&mem_libc, write);
+    }
+    return done;
 }
 
 static int shaky_sync(void *context, int fd)
@@ -220,6 +230,7 @@ void shaky_init(struct shaky *shaky)
                                 .mkdir = shaky_mkdir,
                                 .rmdir = shaky_rmdir,
                                 .lock = shaky_lock,
+                                FAKE_RING,
                                 .context = shaky,
                             }};
     shaky->files = mem_zalloc(&mem_libc, SHAKY_FILES_MAX, sizeof *shaky->files);

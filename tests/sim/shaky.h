@@ -27,6 +27,7 @@ struct shaky {
     struct shaky_file *files;
     size_t file_count;
     int fds[SHAKY_FDS_MAX];     /* which file is open there */
+    bool dsync[SHAKY_FDS_MAX];  /* it flushes each write (O_DSYNC) */
     struct shaky_write *writes; /* not flushed, newest first */
     bool dead;
     uint64_t dies_in; /* changing calls until it dies; 0: it does not */

@@ -1,5 +1,6 @@
 #include "store/faulty.h"
 
+#include "store/fake_ring.h"
 #include "store/power.h"
 
 /* 0: go on; otherwise what to return. */
@@ -97,6 +98,20 @@ static int faulty_lock(void *context, int fd)
     return hit < 0 ? hit : power_io_fast.lock(NULL, fd);
 }
 
+static int faulty_ring_open(void *context, struct io_ring **ret_ring)
+{
+    int hit = strike(context, FAULTY_ANY);
+    return hit < 0 ? hit : fake_ring_open(context, ret_ring);
+}
+
+/* A ring that refuses a write. One that is begun and fails is a pwrite that does. */
+static int faulty_ring_begin(
+    void *context, struct io_ring *ring, int fd, const void *bytes, size_t size, uint64_t offset)
+{
+    int hit = strike(context, FAULTY_RING);
+    return hit < 0 ? hit : fake_ring_begin(context, ring, fd, bytes, size, offset);
+}
+
 void faulty_init(struct faulty *faulty)
 {
     *faulty = (struct faulty){.io = {.open = faulty_open,
@@ -112,6 +127,11 @@ void faulty_init(struct faulty *faulty)
                                   .mkdir = faulty_mkdir,
                                   .rmdir = faulty_rmdir,
                                   .lock = faulty_lock,
+                                  .ring_open = faulty_ring_open,
+                                  .ring_close = fake_ring_close,
+                                  .ring_begin = faulty_ring_begin,
+                                  .ring_ended = fake_ring_ended,
+                                  .ring_fd = fake_ring_fd,
                                   .context = faulty}};
 }
 

@@ -14,7 +14,8 @@ enum faulty_what {
     FAULTY_ANY,    /* whichever call it is */
     FAULTY_PWRITE, /* counting writes only … */
     FAULTY_SYNC,   /* … or flushes of files and directories … */
-    FAULTY_PREAD,  /* … or reads */
+    FAULTY_PREAD,  /* … or reads … */
+    FAULTY_RING,   /* … or writes that are to begin in a ring */
 };
 
 struct faulty {

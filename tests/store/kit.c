@@ -19,6 +19,36 @@ struct kit_dir kit_dir_make(void)
     return dir;
 }
 
+static bool direct_works(const char *directory)
+{
+    char path[340];
+    (void)snprintf(path, sizeof path, "%s/direct", directory);
+    int fd = open(path, O_WRONLY | O_CREAT | O_DIRECT, 0600);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    (void)unlink(path);
+    return fd >= 0;
+}
+
+static bool ring_works(void)
+{
+    struct io_ring *ring;
+    bool works = io_system.ring_open != NULL && io_system.ring_open(NULL, &ring) == 0;
+    if (works) {
+        io_system.ring_close(NULL, ring);
+    }
+    return works;
+}
+
+const char *kit_way(unsigned number, const char *directory)
+{
+    if (number % KIT_WAYS == 0 || !direct_works(directory)) {
+        return "buffered";
+    }
+    return number % KIT_WAYS == 1 || !ring_works() ? "direct" : "uring";
+}
+
 static void tree_remove(const char *path)
 {
     DIR *dir = opendir(path);

@@ -16,6 +16,10 @@ struct kit_dir {
     char path[256];
 };
 struct kit_dir kit_dir_make(void);
+/* The ways of writing of a journal, for write= in its URL: three, counted modulo. One that the
+ * machine does not have in that directory is replaced by the next simpler one. */
+enum { KIT_WAYS = 3 };
+const char *kit_way(unsigned number, const char *directory);
 void kit_dir_remove(const struct kit_dir *dir);
 /* Copy a directory of plain files, one level deep. */
 void kit_dir_copy(const char *from, const char *to);

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "store/fake_ring.h"
 #include "store/kit.h"
 
 enum call_kind {
     CALL_CREATE,
     CALL_WRITE,
+    CALL_LANDED, /* a write to a file opened with O_DSYNC is on the disk */
     CALL_SYNC,
     CALL_RENAME,
     CALL_UNLINK,
@@ -30,6 +32,7 @@ struct call {
     uint64_t offset;       /* write; the value of a mark */
     size_t size;           /* write */
     char *bytes;           /* write */
+    size_t landed;         /* write: the call by which it alone is on the disk; 0: by a sync */
     char path[PATH_BYTES]; /* relative to the root */
     char to[PATH_BYTES];   /* rename */
 };
@@ -42,6 +45,7 @@ struct power {
     size_t cap;
     unsigned files;                       /* made so far */
     unsigned of_fd[POWER_FDS];            /* file of an open descriptor, + 1 */
+    bool dsync_fd[POWER_FDS];             /* it was opened with O_DSYNC */
     bool dir_fd[POWER_FDS];               /* it is a directory … */
     char dir_path[POWER_FDS][PATH_BYTES]; /* … of this name */
     struct name *names;                   /* as they are now */
@@ -136,6 +140,7 @@ static void names_play(struct names *names, const struct call *call)
     case CALL_UNLINK:
     case CALL_RMDIR: name_drop(names, call->path); break;
     case CALL_WRITE:
+    case CALL_LANDED:
     case CALL_SYNC:
     case CALL_SYNC_DIR:
     case CALL_MARK: break;
@@ -163,6 +168,7 @@ static int power_open(void *context, const char *path, int flags, mode_t mode)
     }
     ASSERT(fd < POWER_FDS);
     power->dir_fd[fd] = (flags & O_DIRECTORY) != 0;
+    power->dsync_fd[fd] = (flags & O_DSYNC) != 0;
     (void)snprintf(power->dir_path[fd], PATH_BYTES, "%s", relative);
     struct names names = {.list = power->names, .count = power->names_count};
     struct name *name = name_find(&names, relative);
@@ -202,6 +208,10 @@ static ssize_t power_pwrite(void *context, int fd, const void *bytes, size_t siz
         call->bytes = malloc(call->size);
         ASSERT(call->bytes != NULL);
         memcpy(call->bytes, bytes, call->size);
+        if (power->dsync_fd[fd]) {
+            call->landed = power->count; /* the next one, which may move this one */
+            (void)call_add(power, CALL_LANDED);
+        }
     }
     return put;
 }
@@ -292,6 +302,7 @@ struct power *power_new(const char *root)
         .mkdir = power_mkdir,
         .rmdir = power_rmdir,
         .lock = power_lock,
+        FAKE_RING,
         .context = power};
     return power;
 }
@@ -396,7 +407,8 @@ static void image_contents(const struct power *power, const struct power_image *
             continue;
         }
         struct content *content = &contents[call->file];
-        if (i < content->synced) {
+        bool landed = call->landed != 0 && call->landed < image->calls && image->honest;
+        if (i < content->synced || landed) {
             content_put(content, call->offset, call->bytes, call->size);
         } else {
             content_tear(content, call, state);
@@ -522,4 +534,5 @@ const struct io power_io_fast = {
     .mkdir = fast_mkdir,
     .rmdir = fast_rmdir,
     .lock = power_lock,
+    FAKE_RING,
 };

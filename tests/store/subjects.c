@@ -16,8 +16,14 @@ const struct subject subjects[] = {
     {.name = "journal with small segments",
         .durable = true,
         .form = "journal:%s/data?segment=64KiB&snapshot=64KiB"},
-    {.name = "journal without a thread", .durable = true, .form = "%s/data?background=off"},
+    {.name = "journal without a thread",
+        .durable = true,
+        .form = "%s/data?background=off&write=buffered"},
     {.name = "journal with direct writes", .durable = true, .form = "%s/data?write=direct"},
+    {.name = "journal with writes by a ring",
+        .durable = true,
+        .ring = true,
+        .form = "%s/data?write=uring"},
     {.name = "fault(mem)", .fault = true, .form = "mem:"},
     {.name = "fault(journal)", .durable = true, .fault = true, .form = "journal:%s/data"},
     {.name = "trace(journal)", .durable = true, .trace = true, .form = "journal:%s/data"},
@@ -46,6 +52,10 @@ bool subject_runs(const struct subject *subject)
 {
     if (subject->server != NULL) {
         return getenv(subject->server) != NULL;
+    }
+    if (subject->ring && strcmp(kit_way(KIT_WAYS - 1, "."), "uring") != 0) {
+        print_message("skipped: io_uring is not possible here\n");
+        return false;
     }
     for (size_t i = 0; i < subjects_count; i++) {
         if (subjects[i].server != NULL && getenv(subjects[i].server) != NULL) {

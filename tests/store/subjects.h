@@ -16,6 +16,7 @@ struct subject {
     bool hub;           /* handles of one memory */
     bool fault;         /* wrapped in a fault store, no fault armed */
     bool trace;         /* wrapped in a trace store */
+    bool ring;          /* needs io_uring */
     bool shared;        /* several handles at once: test_shared.c runs on it too */
     const char *form;   /* the URL; %s is a directory */
     const char *server; /* of one that needs a server: the environment variable with its URL, to

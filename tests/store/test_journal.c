@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "store/faulty.h"
@@ -17,7 +18,12 @@
 #include "store/kit.h"
 #include "store/power.h"
 
-#define SMALL "?segment=64KiB&snapshot=1MiB&background=off"
+#define SMALL "?segment=64KiB&snapshot=1MiB&background=off&write="
+
+/* The ways of writing: what a write can get wrong is tested on each, the rest on the first. */
+static const char *const ways[] = {"buffered", "direct", "uring"};
+enum { WAYS = sizeof ways / sizeof *ways };
+static unsigned way_now; /* being tested */
 
 static bool tier_long(void)
 {
@@ -38,7 +44,8 @@ static int setup(void **state)
     kit_set_time(KIT_NOW);
     place->dir = kit_dir_make();
     (void)snprintf(place->data, sizeof place->data, "%s/data", place->dir.path);
-    (void)snprintf(place->url, sizeof place->url, "journal:%s" SMALL, place->data);
+    (void)snprintf(
+        place->url, sizeof place->url, "journal:%s" SMALL "%s", place->data, ways[way_now]);
     arena_init(&place->arena, &mem_libc, 64 << 20);
     *state = place;
     return 0;
@@ -199,7 +206,7 @@ static void a_cut_file_is_noticed(void **state)
     char copy[400];
     char url[500];
     (void)snprintf(copy, sizeof copy, "%s/copy", place->dir.path);
-    (void)snprintf(url, sizeof url, "journal:%s" SMALL, copy);
+    (void)snprintf(url, sizeof url, "journal:%s" SMALL "buffered", copy);
     for (uint64_t size = 0; size < end; size += 512) {
         kit_dir_copy(place->data, copy);
         char path[600];
@@ -231,7 +238,7 @@ static void a_torn_tail_is_cut_and_the_rest_stays(void **state)
         char copy[400];
         char url[500];
         (void)snprintf(copy, sizeof copy, "%s/copy", place->dir.path);
-        (void)snprintf(url, sizeof url, "journal:%s" SMALL, copy);
+        (void)snprintf(url, sizeof url, "journal:%s" SMALL "buffered", copy);
         kit_dir_copy(place->data, copy);
         char segment[600];
         (void)snprintf(segment, sizeof segment, "%s/segment-0000000000000001", copy);
@@ -838,23 +845,41 @@ static void a_settled_body_of_an_earlier_version_is_not_missed(void **state)
     assert_int_equal(kit_damages(place->data, NULL), 0);
 }
 
+/* Each way in which a flush can fail. A ring tells of a cancelled write as of any other failure. */
+static const struct {
+    enum faulty_what what;
+    int error;
+    bool buffered; /* only where a flush is a call of its own */
+} flush_faults[] = {
+    {FAULTY_SYNC, -EIO, true},
+    {FAULTY_PWRITE, -EIO, false},
+    {FAULTY_PWRITE, -ENOSPC, false},
+    {FAULTY_PWRITE, -EAGAIN, false},
+    {FAULTY_PWRITE, -ECANCELED, false},
+};
+
 static void a_failed_flush_stops_everything(void **state)
 {
     struct place *place = *state;
     struct faulty faulty;
-    for (int error = 0; error < 2; error++) {
+    for (unsigned i = 0; i < sizeof flush_faults / sizeof *flush_faults; i++) {
+        if (flush_faults[i].buffered && way_now != 0) {
+            continue;
+        }
         faulty_init(&faulty);
         struct store *store = open_url(place->url, &faulty.io);
-        struct record first = kit_record(20u + (unsigned)error, 100);
+        struct record first = kit_record(20 + i, 100);
         kit_put_flush(store, &first, 0);
-        faulty.what = error == 0 ? FAULTY_SYNC : FAULTY_PWRITE;
+        faulty.what = flush_faults[i].what;
         faulty.calls = 0;
         faulty.fail_at = 1;
-        faulty.error = -EIO;
-        struct record record = kit_record(40u + (unsigned)error, 101);
+        faulty.error = flush_faults[i].error;
+        struct record record = kit_record(40 + i, 101);
         struct err err = {0};
         assert_int_equal(kit_put(store, &record, 0), OK);
         assert_int_equal(store->ops->flush(store, &err), E_UNKNOWN);
+        assert_int_equal(faulty.failed, 1);
+        assert_non_null(strstr(err.text, strerror(-faulty.error)));
         /* Never tried again: the kernel may have dropped the pages (P11). */
         assert_int_equal(store->ops->flush(store, &err), E_UNKNOWN);
         assert_int_equal(kit_put(store, &record, 0), E_UNKNOWN);
@@ -862,8 +887,57 @@ static void a_failed_flush_stops_everything(void **state)
         assert_int_equal(kit_read(store, &first.key.hash, &place->arena, &found, &err), E_UNKNOWN);
         assert_int_equal(kit_close(store), E_UNKNOWN);
         store = open_url(place->url, NULL);
-        assert_non_null(kit_load(store, 20u + (unsigned)error, &place->arena));
+        assert_non_null(kit_load(store, 20 + i, &place->arena));
         assert_int_equal(kit_close(store), OK);
+    }
+}
+
+/* Half of a write is written, and the rest is asked for again: the flush succeeds. */
+static void a_short_write_is_continued(void **state)
+{
+    struct place *place = *state;
+    struct faulty faulty;
+    faulty_init(&faulty);
+    struct store *store = open_url(place->url, &faulty.io);
+    fill(store, 0, 1, &place->arena);
+    faulty.what = FAULTY_PWRITE;
+    faulty.calls = 0;
+    faulty.fail_at = 1;
+    faulty.fail_count = 3;
+    fill(store, 1, 2, &place->arena);
+    assert_int_equal(faulty.failed, 3);
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+    store = open_url(place->url, NULL);
+    assert_non_null(kit_load(store, 2, &place->arena));
+    assert_int_equal(kit_close(store), OK);
+}
+
+/* A ring that takes no more writes is closed. They are made directly from then on. */
+static void a_ring_that_refuses_is_given_up(void **state)
+{
+    struct place *place = *state;
+    static const int errors[] = {-EAGAIN, -EBUSY, -EPERM};
+    for (unsigned i = 0; i < sizeof errors / sizeof *errors; i++) {
+        struct faulty faulty;
+        struct journal_info info;
+        struct err err = {0};
+        faulty_init(&faulty);
+        struct store *store = open_url(place->url, &faulty.io);
+        fill(store, 10 * i, 1, &place->arena);
+        assert_int_equal(journal_info(store, &info, &err), OK);
+        assert_int_equal(info.way, JOURNAL_WAY_URING);
+        faulty.what = FAULTY_RING;
+        faulty.calls = 0;
+        faulty.fail_at = 1;
+        faulty.error = errors[i];
+        fill(store, 10 * i + 1, 4, &place->arena);
+        assert_int_equal(faulty.failed, 1);
+        assert_int_equal(faulty.calls, 1); /* it is never asked again */
+        assert_int_equal(journal_info(store, &info, &err), OK);
+        assert_int_equal(info.way, JOURNAL_WAY_DIRECT);
+        assert_int_equal(kit_close(store), OK);
+        assert_int_equal(kit_damages(place->data, NULL), 0);
     }
 }
 
@@ -934,15 +1008,18 @@ static void every_call_may_fail(void **state)
 {
     struct place *place = *state;
     char url[512];
-    (void)snprintf(
-        url, sizeof url, "journal:%s?segment=64KiB&snapshot=32KiB&background=off", place->data);
+    (void)snprintf(url, sizeof url,
+        "journal:%s?segment=64KiB&snapshot=32KiB&background=off&write=%s", place->data,
+        ways[way_now]);
     struct faulty faulty;
     faulty_init(&faulty);
     assert_int_equal(life(url, &faulty.io, NULL), 24);
     uint64_t calls = faulty.calls;
     static const int errors[] = {-EIO, -ENOSPC, 0};
     for (size_t e = 0; e < sizeof errors / sizeof *errors; e++) {
-        for (uint64_t at = 1; at <= calls; at++) {
+        /* In the short tier each way has its share of them. */
+        uint64_t every = tier_long() ? 1 : WAYS;
+        for (uint64_t at = 1 + way_now % every; at <= calls; at += every) {
             struct kit_dir data;
             (void)snprintf(data.path, sizeof data.path, "%.250s", place->data);
             kit_dir_remove(&data);
@@ -1010,7 +1087,8 @@ static void a_flush_overlaps_everything_else(void **state)
 {
     struct place *place = *state;
     char url[512];
-    (void)snprintf(url, sizeof url, "journal:%s?segment=256KiB&snapshot=128KiB", place->data);
+    (void)snprintf(url, sizeof url, "journal:%s?segment=256KiB&snapshot=128KiB&write=%s",
+        place->data, ways[way_now]);
     struct flusher flusher = {.store = open_url(url, NULL)};
     struct err err = {0};
     pthread_t thread;
@@ -1081,9 +1159,94 @@ static void the_disk_can_be_measured(void **state)
     struct place *place = *state;
     struct journal_speed speed = {0};
     struct err err = {0};
-    assert_int_equal(journal_measure(place->dir.path, NULL, NULL, &speed, &err), OK);
-    assert_true(speed.buffered_p50_ns > 0 && speed.buffered_p99_ns >= speed.buffered_p50_ns);
-    assert_int_equal(journal_measure("/nonexistent", NULL, NULL, &speed, &err), E_UNAVAILABLE);
+    struct journal_measuring how = {.directory = place->dir.path};
+    assert_int_equal(journal_measure(&how, &speed, &err), OK);
+    const struct journal_way_speed *buffered = &speed.ways[JOURNAL_WAY_BUFFERED];
+    assert_true(buffered->best_ns > 0 && buffered->p50_ns >= buffered->best_ns);
+    assert_true(buffered->p99_ns >= buffered->p50_ns && buffered->error == 0);
+    for (unsigned way = JOURNAL_WAY_BUFFERED; way < JOURNAL_WAYS; way++) {
+        assert_true((speed.ways[way].error == 0) == (speed.ways[way].p50_ns > 0));
+    }
+    assert_int_equal(speed.ways[speed.fastest].error, 0);
+    how.directory = "/nonexistent";
+    assert_int_equal(journal_measure(&how, &speed, &err), E_UNAVAILABLE);
+}
+
+/* Opens a store whose way is left to the start, and tells which it was. */
+static enum journal_way way_at_start(struct place *place, const struct io *io)
+{
+    char url[400];
+    struct journal_info info;
+    (void)snprintf(url, sizeof url, "journal:%s?background=off", place->data);
+    struct store *store = open_url(url, io);
+    assert_int_equal(journal_info(store, &info, NULL), OK);
+    struct record record = kit_record(1, 1);
+    if (kit_load(store, 1, &place->arena) == NULL) {
+        kit_put_flush(store, &record, 0);
+    }
+    assert_int_equal(kit_close(store), OK);
+    char probe[512];
+    file_of(place, "probe.tmp", probe);
+    assert_int_equal(access(probe, F_OK), -1);
+    return info.way;
+}
+
+static int open_not_direct(void *context, const char *path, int flags, mode_t mode)
+{
+    (void)context;
+    return (flags & O_DIRECT) != 0 ? -EINVAL : power_io_fast.open(NULL, path, flags, mode);
+}
+
+static int open_no_probe(void *context, const char *path, int flags, mode_t mode)
+{
+    (void)context;
+    return strstr(path, "probe") != NULL ? -ENOSPC : power_io_fast.open(NULL, path, flags, mode);
+}
+
+static int ring_forbidden(void *context, struct io_ring **ret_ring)
+{
+    (void)context;
+    (void)ret_ring;
+    return -EPERM;
+}
+
+static int sync_slow(void *context, int fd)
+{
+    (void)context;
+    (void)fd;
+    struct timespec some = {.tv_nsec = 400000};
+    (void)nanosleep(&some, NULL);
+    return 0;
+}
+
+/* Whatever the machine lacks, a start finds a way, and only a named one can be refused. */
+static void a_start_takes_a_way_that_is_possible(void **state)
+{
+    struct place *place = *state;
+    struct io io = power_io_fast;
+    assert_in_range(way_at_start(place, &io), JOURNAL_WAY_BUFFERED, JOURNAL_WAY_URING);
+    io.fdatasync = sync_slow;
+    assert_in_range(way_at_start(place, &io), JOURNAL_WAY_DIRECT, JOURNAL_WAY_URING);
+    io.ring_open = ring_forbidden;
+    assert_int_equal(way_at_start(place, &io), JOURNAL_WAY_DIRECT);
+    io.ring_open = NULL; /* as where it was built without */
+    assert_int_equal(way_at_start(place, &io), JOURNAL_WAY_DIRECT);
+    io.open = open_not_direct;
+    assert_int_equal(way_at_start(place, &io), JOURNAL_WAY_BUFFERED);
+    io = power_io_fast;
+    io.open = open_no_probe;
+    assert_int_equal(way_at_start(place, &io), JOURNAL_WAY_BUFFERED);
+
+    io = power_io_fast;
+    io.ring_open = ring_forbidden;
+    struct store_options options = {.io = &io, .clock = &kit_clock};
+    struct store *store;
+    struct err err = {0};
+    char url[400];
+    (void)snprintf(url, sizeof url, "journal:%s?write=uring", place->data);
+    assert_int_equal(store_open(url, &options, &store, &err), E_UNAVAILABLE);
+    assert_non_null(strstr(err.text, "write=uring: Operation not permitted"));
+    assert_non_null(strstr(err.hint, "without write="));
 }
 
 #define ON(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -1111,13 +1274,20 @@ int main(void)
         ON(paced_entries_survive_squeezing_and_removal),
         ON(nothing_expires_before_its_time_is_stable),
         ON(a_settled_body_of_an_earlier_version_is_not_missed),
-        ON(a_failed_flush_stops_everything),
-        ON(a_full_disk_refuses_and_goes_on_later),
-        ON(every_call_may_fail),
         ON(every_allocation_may_fail),
-        ON(a_flush_overlaps_everything_else),
-        ON(the_largest_body_fits),
         ON(the_disk_can_be_measured),
+        ON(a_start_takes_a_way_that_is_possible),
     };
-    return cmocka_run_group_tests_name("journal", tests, NULL, NULL);
+    const struct CMUnitTest of_each_way[] = {
+        ON(a_failed_flush_stops_everything), ON(a_short_write_is_continued),
+        ON(a_full_disk_refuses_and_goes_on_later), ON(every_call_may_fail),
+        ON(a_flush_overlaps_everything_else), ON(the_largest_body_fits),
+        ON(a_ring_that_refuses_is_given_up), /* only where there is one: the last */
+    };
+    int failed = cmocka_run_group_tests_name("journal", tests, NULL, NULL);
+    for (; way_now < WAYS; way_now++) {
+        size_t count = sizeof of_each_way / sizeof *of_each_way - (way_now == WAYS - 1 ? 0 : 1);
+        failed += _cmocka_run_group_tests(ways[way_now], of_each_way, count, NULL, NULL);
+    }
+    return failed;
 }

@@ -37,7 +37,12 @@ struct work {
     size_t count;
 };
 
-static const char form[] = "journal:%s/data?segment=64KiB&snapshot=64KiB&background=off";
+static const char form[] = "journal:%s/data?segment=64KiB&snapshot=64KiB&background=off&write=%s";
+
+/* The ways of writing share the images out among them; in the long tier each has all of them. */
+static const char *const ways[] = {"buffered", "direct", "uring"};
+enum { WAYS = sizeof ways / sizeof *ways };
+static unsigned way_now; /* being tested */
 
 static void chain_next(struct store *store, struct entry *entry, const char *text)
 {
@@ -85,7 +90,7 @@ static void work_step(struct work *work, struct store *store, unsigned step, str
 static void work_record(struct work *work, const char *root)
 {
     char url[512];
-    (void)snprintf(url, sizeof url, form, root);
+    (void)snprintf(url, sizeof url, form, root, ways[way_now]);
     struct store_options options = {.io = power_io(work->power), .clock = &kit_clock};
     struct store *store;
     struct err err = {0};
@@ -197,7 +202,7 @@ static const char *record_fault(
 static const char *image_fault(const struct work *work, const char *path, uint64_t mark)
 {
     char url[512];
-    (void)snprintf(url, sizeof url, form, path);
+    (void)snprintf(url, sizeof url, form, path, ways[way_now]);
     struct store_options options = {.io = &power_io_fast, .clock = &kit_clock};
     struct store *store;
     static struct err err;
@@ -250,22 +255,23 @@ static int teardown(void **state)
     return 0;
 }
 
-static unsigned images(struct work *work, unsigned count, bool honest, bool tell)
+/* Every nth image, n being the number of ways: each way has others of them. */
+static unsigned images(struct work *work, unsigned count, unsigned every, bool honest, bool tell)
 {
     struct kit_dir dir = kit_dir_make();
     char path[300];
     (void)snprintf(path, sizeof path, "%s/image", dir.path);
     unsigned faults = 0;
     uint64_t calls = power_calls(work->power);
-    for (unsigned i = 0; i < count; i++) {
+    for (unsigned i = way_now % every; i < count; i += every) {
         /* Every call once first, then again with other dice; with sanitizers every fourth. */
         uint64_t at = IS_SANITIZED ? 4 * i + i / (calls / 4 + 1) : i;
         struct power_image image = {.calls = at % (calls + 1), .seed = i + 1, .honest = honest};
         uint64_t mark = power_make(work->power, &image, path);
         const char *fault = image_fault(work, path, mark);
         if (fault != NULL && tell) {
-            print_error("image calls=%llu seed=%llu: %s\n", (unsigned long long)image.calls,
-                (unsigned long long)image.seed, fault);
+            print_error("write=%s image calls=%llu seed=%llu: %s\n", ways[way_now],
+                (unsigned long long)image.calls, (unsigned long long)image.seed, fault);
         }
         faults += fault != NULL;
         if (faults > 5 && tell) {
@@ -280,16 +286,17 @@ static void nothing_acknowledged_is_lost_by_a_power_loss(void **state)
 {
     struct work *work = *state;
     bool longer = getenv("ONCE_TEST_LONG") != NULL;
-    print_message("%llu recorded calls\n", (unsigned long long)power_calls(work->power));
-    assert_int_equal(images(work, longer ? IMAGES_LONG : IMAGES, true, true), 0);
+    print_message("write=%s: %llu recorded calls\n", ways[way_now],
+        (unsigned long long)power_calls(work->power));
+    assert_int_equal(images(work, longer ? IMAGES_LONG : IMAGES, longer ? 1 : WAYS, true, true), 0);
 }
 
 static void a_disk_that_lies_about_flushes_is_noticed(void **state)
 {
     struct work *work = *state;
-    unsigned faults = images(work, 600, false, false);
-    print_message("%u of 600 images of a lying disk fail\n", faults);
-    assert_true(faults > 100);
+    unsigned faults = images(work, 600, WAYS, false, false);
+    print_message("%u of %u images of a lying disk fail\n", faults, 600 / WAYS);
+    assert_true(faults > 100 / WAYS);
 }
 
 int main(void)
@@ -298,5 +305,9 @@ int main(void)
         TEST(nothing_acknowledged_is_lost_by_a_power_loss),
         TEST(a_disk_that_lies_about_flushes_is_noticed),
     };
-    return cmocka_run_group_tests_name("power", tests, setup, teardown);
+    int failed = 0;
+    for (way_now = 0; way_now < WAYS; way_now++) {
+        failed += cmocka_run_group_tests_name("power", tests, setup, teardown);
+    }
+    return failed;
 }

@@ -43,6 +43,7 @@
 #include "store/journal/index.h"
 #include "store/journal/inherited.h"
 #include "store/journal/journal.h"
+#include "store/journal/ways.h"
 
 enum {
     JOURNAL_PATH_MAX = 4096 - 64,   /* of the directory, to which our file names are appended */
@@ -88,8 +89,8 @@ struct tail {
     uint64_t size;   /* its maximal end */
     uint64_t zeroed; /* zeros were written and flushed up to here (J3) */
     uint32_t seed;
-    int fd;        /* buffered */
-    int fd_direct; /* O_DIRECT and O_DSYNC; -1 unless requested */
+    int fd;       /* for zeros ahead; O_DIRECT unless batches are buffered */
+    int fd_batch; /* for batches, with the flags of the way; fd itself when they are buffered */
 };
 
 struct journal_options {
@@ -98,7 +99,7 @@ struct journal_options {
     uint64_t segment_bytes;         /* 0: the identity's value */
     uint64_t snapshot_bytes;
     int64_t erase_ms; /* how long a body may stay after its record was settled */
-    bool direct;
+    enum journal_way way;
     bool background;
 };
 
@@ -148,11 +149,12 @@ struct journal {
     _Atomic uint64_t recent_place;          /* everything before this place is only in the files */
     bool growing;                           /* a thread is writing zeros ahead */
     struct tail tail;
-    struct mark next;        /* before the next batch */
-    struct mark stable_mark; /* of the batch after the last stable one */
-    _Atomic uint64_t stable; /* everything before this place can be read from the files */
-    _Atomic bool failed;     /* sticky */
-    struct err failure;      /* why */
+    struct batch_writer writer; /* of batches; used by the thread whose batch is in flight */
+    struct mark next;           /* before the next batch */
+    struct mark stable_mark;    /* of the batch after the last stable one */
+    _Atomic uint64_t stable;    /* everything before this place can be read from the files */
+    _Atomic bool failed;        /* sticky */
+    struct err failure;         /* why */
 
     pthread_t thread;          /* the background thread … */
     bool thread_runs;          /* … when there is one */
@@ -218,6 +220,9 @@ enum status segment_roll(struct journal *journal, uint64_t batch_bytes, struct e
 enum status tail_open(
     struct journal *journal, const struct segment_header *header, struct err *err) MUST_CHECK;
 void tail_close(struct journal *journal);
+/* Makes a file of these bytes and zeros up to an offset, and flushes it. -EEXIST: there is one. */
+int file_make(
+    const struct io *io, const char *path, const void *bytes, size_t size, uint64_t zeros_until);
 /* Replaces a small file atomically: writes a new one, flushes, renames, flushes the directory. */
 enum status file_replace(const struct journal *journal, const char *path, struct slice bytes,
     struct err *err) MUST_CHECK;

@@ -23,7 +23,6 @@
 enum {
     LOCK_SLEEP_NS = 10000000, /* between two attempts to get the lock */
     RETAIN_MS_DAYS = 400,     /* DESIGN section 16 */
-    MEASURE_ROUNDS = 64,      /* flushes timed of each kind: some tenths of a second */
     OPEN_TRIES = 5,           /* of a reader, while the writer removes files */
 };
 
@@ -40,8 +39,10 @@ static enum status option_set(
     } else if (slice_is(name, "snapshot")) {
         good = text_size(value, &options->snapshot_bytes) && options->snapshot_bytes > 0;
     } else if (slice_is(name, "write")) {
-        options->direct = slice_is(value, "direct");
-        good = options->direct || slice_is(value, "buffered");
+        for (unsigned way = 0; way < JOURNAL_WAYS && !good; way++) {
+            good = slice_is(value, journal_way_name((enum journal_way)way));
+            options->way = good ? (enum journal_way)way : options->way;
+        }
     } else if (slice_is(name, "erase")) {
         good = text_duration(value, &options->erase_ms) && options->erase_ms > 0;
     } else if (slice_is(name, "background")) {
@@ -100,7 +101,7 @@ static struct path file_in(const char *directory, const char *name)
     return path;
 }
 
-static int file_make(
+int file_make(
     const struct io *io, const char *path, const void *bytes, size_t size, uint64_t zeros_until)
 {
     int fd = io->open(io->context, path, O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -468,6 +469,7 @@ static void journal_free(struct journal *journal)
     }
     mem_free(journal->mem, journal->segments);
     tail_close(journal);
+    batch_writer_close(&journal->writer);
     inherited_close(journal);
     index_release(&journal->index);
     dues_release(&journal->dues);
@@ -562,7 +564,7 @@ static struct journal *journal_new(
     journal->lock_fd = -1;
     journal->inherited.fd = -1;
     journal->tail.fd = -1;
-    journal->tail.fd_direct = -1;
+    journal->tail.fd_batch = -1;
     journal->zero_step = JOURNAL_ZERO_FIRST;
     journal->active = &journal->buffers[0];
     index_init(&journal->index, mem);
@@ -578,11 +580,32 @@ static struct journal *journal_new(
 static void leftovers_remove(struct journal *journal)
 {
     static const char *const names[] = {
-        "spare", "index.tmp", "squeeze.tmp", "reached.tmp", "inherited.tmp"};
+        "spare", "index.tmp", "squeeze.tmp", "reached.tmp", "inherited.tmp", "probe.tmp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct path path = journal_path(journal, names[i]);
         (void)journal->io->unlink(journal->io->context, path.text);
     }
+}
+
+/* Settles how batches are written. */
+static enum status way_open(struct journal *journal, struct err *err)
+{
+    const struct journal_options *options = &journal->options;
+    enum journal_way way = options->way;
+    if (way == JOURNAL_WAY_AUTO) {
+        way = ways_probe(options->path, journal->io, journal->mem);
+    }
+    int failed = batch_writer_open(&journal->writer, journal->io, way);
+    if (failed != 0 && options->way == JOURNAL_WAY_AUTO) {
+        failed = batch_writer_open(&journal->writer, journal->io, JOURNAL_WAY_DIRECT);
+    }
+    if (failed == 0) {
+        return OK;
+    }
+    (void)err_errno(err, E_UNAVAILABLE, -failed, "cannot open store '%s' with write=%s",
+        options->path, journal_way_name(way));
+    err_hint(err, "without write= the fastest way that is possible here is taken");
+    return E_UNAVAILABLE;
 }
 
 static enum status journal_start(
@@ -593,6 +616,7 @@ static enum status journal_start(
         status = lock_take(journal, options->lock_wait_ms, err);
         if (status == OK && !journal->read_only) {
             leftovers_remove(journal);
+            status = way_open(journal, err);
         }
     }
     status = status == OK ? inherited_load(journal, options->inherit, err) : status;
@@ -668,7 +692,7 @@ enum status journal_info(struct store *store, struct journal_info *ret_info, str
     }
     struct journal *journal = journal_of(store);
     struct journal_info info = {.segments = journal->segments_count,
-        .direct = journal->options.direct,
+        .way = journal->read_only ? journal->options.way : atomic_load(&journal->writer.way),
         .snapshot_failed = journal->snapshot_failed,
         .segment_first = journal->segments[0].number,
         .created_ms = journal->identity.created_ms};
@@ -685,76 +709,5 @@ enum status journal_info(struct store *store, struct journal_info *ret_info, str
         info.index_bytes += (uint64_t)journal->index.parts[i].room * sizeof(struct slot);
     }
     *ret_info = info;
-    return OK;
-}
-
-/* Measuring -------------------------------------------------------------------------------- */
-
-static int nanos_compare(const void *a, const void *b)
-{
-    const uint64_t *left = a;
-    const uint64_t *right = b;
-    return *left < *right ? -1 : *left > *right;
-}
-
-/* Times flushes of one block each, as the journal does them. -errno if not possible. */
-static int measure_mode(const struct io *io, const char *path, bool direct, char *block,
-    uint64_t *ret_p50, uint64_t *ret_p99)
-{
-    uint64_t nanos[MEASURE_ROUNDS];
-    int fd = io->open(io->context, path, direct ? O_WRONLY | O_DIRECT | O_DSYNC : O_WRONLY, 0);
-    if (fd < 0) {
-        return fd;
-    }
-    int failed = 0;
-    for (uint64_t i = 0; i < MEASURE_ROUNDS && failed == 0; i++) {
-        uint64_t start = clock_nanos();
-        failed = io_write_full(io, fd, block, JOURNAL_BLOCK_BYTES, i * JOURNAL_BLOCK_BYTES);
-        if (failed == 0 && !direct) {
-            failed = io->fdatasync(io->context, fd);
-        }
-        nanos[i] = clock_nanos() - start;
-    }
-    (void)io->close(io->context, fd);
-    if (failed == 0) {
-        qsort(nanos, MEASURE_ROUNDS, sizeof *nanos, nanos_compare);
-        *ret_p50 = nanos[MEASURE_ROUNDS / 2];
-        *ret_p99 = nanos[MEASURE_ROUNDS - 1];
-    }
-    return failed;
-}
-
-enum status journal_measure(const char *directory, const struct io *io, const struct mem *mem,
-    struct journal_speed *ret_speed, struct err *err)
-{
-    io = io == NULL ? &io_system : io;
-    mem = mem == NULL ? &mem_libc : mem;
-    struct path path;
-    (void)snprintf(path.text, sizeof path.text, "%.*s/measure-%ld", JOURNAL_PATH_MAX, directory,
-        (long)getpid());
-    char *memory = mem_zalloc(mem, 2, JOURNAL_BLOCK_BYTES);
-    if (memory == NULL) {
-        return err_set(err, E_NOMEM, "out of memory for measuring");
-    }
-    size_t skew = (uintptr_t)memory % JOURNAL_BLOCK_BYTES;
-    char *block = memory + (skew == 0 ? 0 : JOURNAL_BLOCK_BYTES - skew);
-    memset(block, 0x5a, JOURNAL_BLOCK_BYTES);
-    struct journal_speed speed = {0};
-    int failed =
-        file_make(io, path.text, block, JOURNAL_BLOCK_BYTES, MEASURE_ROUNDS * JOURNAL_BLOCK_BYTES);
-    if (failed == 0) {
-        failed = measure_mode(
-            io, path.text, false, block, &speed.buffered_p50_ns, &speed.buffered_p99_ns);
-    }
-    if (failed == 0 &&
-        measure_mode(io, path.text, true, block, &speed.direct_p50_ns, &speed.direct_p99_ns) != 0) {
-        speed.direct_p50_ns = speed.direct_p99_ns = 0;
-    }
-    (void)io->unlink(io->context, path.text);
-    mem_free(mem, memory);
-    if (failed != 0) {
-        return err_errno(err, E_UNAVAILABLE, -failed, "cannot measure in '%s'", directory);
-    }
-    *ret_speed = speed;
     return OK;
 }

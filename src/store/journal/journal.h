@@ -5,10 +5,10 @@
  * A data directory holds `identity`, `lock`, segments, saved indexes, and `reached` (its end when
  * it was closed). docs/formats/journal.md describes every byte.
  *
- * URL options: segment=64MiB size of new segments; write=buffered|direct; snapshot=64MiB journal
- * between two saved indexes at least; witness=PATH a file elsewhere that remembers how far the
- * journal was; background=on|off whether a thread of its own writes ahead (off: in maintain and
- * commit).
+ * URL options: segment=64MiB size of new segments; write=auto|buffered|direct|uring how batches are
+ * written (ways.h); snapshot=64MiB journal between two saved indexes at least; erase=15m how long a
+ * settled body may stay; witness=PATH a file elsewhere that remembers how far the journal was;
+ * background=on|off whether a thread of its own writes ahead (off: in maintain and commit).
  *
  * The functions below, besides the table of store.h, serve `once verify`, `once backup`, `once
  * doctor` and the dump tool.
@@ -18,6 +18,19 @@
 
 #include "store/journal/format.h"
 #include "store/store.h"
+
+/* How batches reach the disk (ways.h). */
+enum journal_way {
+    JOURNAL_WAY_AUTO, /* chosen at the start: the fastest that is possible */
+    JOURNAL_WAY_BUFFERED,
+    JOURNAL_WAY_DIRECT,
+    JOURNAL_WAY_URING,
+    JOURNAL_WAYS
+};
+/* "auto", "buffered", "direct", "uring": the values of write=. */
+const char *journal_way_name(enum journal_way way);
+/* With the system calls, for people. */
+const char *journal_way_text(enum journal_way way);
 
 /* Opens or creates. path_and_options is the URL after "journal:". Fails as store_open does. */
 enum status journal_open(const char *path_and_options, const struct store_options *options,
@@ -86,26 +99,41 @@ struct journal_info {
     uint64_t bytes;             /* in all of them, written */
     uint64_t batches;           /* written since it was created */
     uint64_t index_bytes;       /* in memory */
-    bool direct;                /* O_DIRECT and O_DSYNC instead of fdatasync */
-    uint64_t snapshot_bytes;    /* journal written since the last saved index */
-    bool snapshot_failed;       /* the last attempt to save the index failed */
-    uint64_t segment_first;     /* number of the oldest segment */
-    int64_t created_ms;         /* when the store was created */
+    enum journal_way way;    /* how batches are written; AUTO: opened read-only, and the URL leaves
+                                   it to the writer's start */
+    uint64_t snapshot_bytes; /* journal written since the last saved index */
+    bool snapshot_failed;    /* the last attempt to save the index failed */
+    uint64_t segment_first;  /* number of the oldest segment */
+    int64_t created_ms;      /* when the store was created */
 };
 
 /* E_MISUSE: the store is not a journal. */
 enum status journal_info(
     struct store *store, struct journal_info *ret_info, struct err *err) MUST_CHECK;
 
-struct journal_speed {
-    uint64_t buffered_p50_ns; /* one block: pwrite and fdatasync */
-    uint64_t buffered_p99_ns;
-    uint64_t direct_p50_ns; /* one block with O_DIRECT and O_DSYNC; 0: not possible here */
-    uint64_t direct_p99_ns;
+/* How long one block takes to be on the disk in one way, in nanoseconds. */
+struct journal_way_speed {
+    uint64_t best_ns; /* 0: not possible here, or not measured */
+    uint64_t p50_ns;
+    uint64_t p99_ns;
+    int error; /* errno: why it is not possible; 0: it is */
 };
 
-/* Times some flushes of both kinds in a temporary file in that directory. */
-enum status journal_measure(const char *directory, const struct io *io, const struct mem *mem,
-    struct journal_speed *ret_speed, struct err *err) MUST_CHECK;
+struct journal_speed {
+    struct journal_way_speed ways[JOURNAL_WAYS]; /* that of AUTO stays empty */
+    enum journal_way fastest;                    /* as a start would choose */
+};
+
+struct journal_measuring {
+    const char *directory;
+    const struct io *io;   /* NULL: the machine's own */
+    const struct mem *mem; /* NULL: the C library's */
+    enum journal_way way;  /* measure only this; AUTO: all that are possible here */
+    bool briefly;          /* a few writes, as at a start; otherwise some tenths of a second */
+};
+
+/* Times some flushes in a temporary file in that directory. E_UNAVAILABLE: it cannot be made. */
+enum status journal_measure(const struct journal_measuring *how, struct journal_speed *ret_speed,
+    struct err *err) MUST_CHECK;
 
 #endif

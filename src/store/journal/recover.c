@@ -426,6 +426,20 @@ static enum status index_fold(struct journal *journal)
     return OK;
 }
 
+/* Through the page cache whatever the way: the remains of a file that was cut may end anywhere. */
+static int remains_zero(const struct recovery *recovery)
+{
+    const struct io *io = recovery->journal->io;
+    struct path path = segment_path(recovery->journal->options.path, recovery->last.number);
+    int fd = io->open(io->context, path.text, O_RDWR, 0);
+    int failed = fd < 0 ? fd : segment_zero(io, fd, recovery->cut_from, recovery->cut_until);
+    if (fd >= 0) {
+        int closed = io->close(io->context, fd);
+        failed = failed != 0 ? failed : closed;
+    }
+    return failed;
+}
+
 static enum status recovery_cut(struct recovery *recovery, struct err *err)
 {
     struct journal *journal = recovery->journal;
@@ -435,8 +449,7 @@ static enum status recovery_cut(struct recovery *recovery, struct err *err)
     }
     int failed = 0;
     if (recovery->cut_from < recovery->cut_until) {
-        failed =
-            segment_zero(journal->io, journal->tail.fd, recovery->cut_from, recovery->cut_until);
+        failed = remains_zero(recovery);
     }
     if (failed == 0) {
         /* Zeros that a killed process wrote ahead may not be on the disk yet (J3). */

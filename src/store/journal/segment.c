@@ -17,7 +17,7 @@ enum {
     ZEROS_DIRTY_BYTES = 1 << 20 /* written before they are flushed: some ms of a disk */
 };
 
-static const char zeros[ZEROS_BYTES];
+static _Alignas(JOURNAL_BLOCK_BYTES) char zeros[ZEROS_BYTES]; /* aligned for O_DIRECT */
 
 struct path journal_path(const struct journal *journal, const char *name)
 {
@@ -287,7 +287,8 @@ enum status segment_spare(struct journal *journal, uint64_t bytes, struct err *e
 {
     const struct io *io = journal->io;
     struct path path = journal_path(journal, "spare");
-    int fd = io->open(io->context, path.text, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    int direct = atomic_load(&journal->writer.way) == JOURNAL_WAY_BUFFERED ? 0 : O_DIRECT;
+    int fd = io->open(io->context, path.text, O_RDWR | O_CREAT | O_TRUNC | direct, 0600);
     int failed = fd < 0 ? fd : 0;
     if (failed == 0) {
         uint64_t size = journal->options.segment_bytes;
@@ -398,25 +399,32 @@ enum status segment_roll(struct journal *journal, uint64_t batch_bytes, struct e
 enum status tail_open(struct journal *journal, const struct segment_header *header, struct err *err)
 {
     const struct io *io = journal->io;
+    enum journal_way way = atomic_load(&journal->writer.way);
+    bool direct = way != JOURNAL_WAY_BUFFERED;
     struct path path = segment_path(journal->options.path, header->number);
     struct tail tail = {.number = header->number,
         .size = header->size,
         .seed = segment_seed(header->chain_id, header->number),
-        .fd = io->open(io->context, path.text, O_RDWR, 0),
-        .fd_direct = -1};
-    if (tail.fd < 0) {
-        return err_errno(err, E_UNAVAILABLE, -tail.fd, "cannot open '%s'", path.text);
+        .fd = io->open(io->context, path.text, O_RDWR | (direct ? O_DIRECT : 0), 0),
+        .fd_batch = -1};
+    int failed = tail.fd < 0 ? tail.fd : 0;
+    int64_t size = failed == 0 ? io->size(io->context, tail.fd) : 0;
+    failed = size < 0 ? (int)size : failed;
+    if (failed == 0) {
+        tail.fd_batch =
+            direct ? io->open(io->context, path.text, O_WRONLY | batch_writer_flags(way), 0)
+                   : tail.fd;
+        failed = tail.fd_batch < 0 ? tail.fd_batch : 0;
     }
-    int64_t size = io->size(io->context, tail.fd);
-    if (size >= 0 && journal->options.direct) {
-        tail.fd_direct = io->open(io->context, path.text, O_WRONLY | O_DIRECT | O_DSYNC, 0);
-    }
-    if (size < 0 || (journal->options.direct && tail.fd_direct < 0)) {
-        int failed = size < 0 ? (int)size : tail.fd_direct;
-        (void)io->close(io->context, tail.fd);
-        (void)err_errno(err, E_UNAVAILABLE, -failed, "cannot open '%s' for %s", path.text,
-            journal->options.direct ? "direct writes" : "writing");
-        err_hint(err, "open the store with write=buffered where direct writes are not possible");
+    if (failed != 0) {
+        if (tail.fd >= 0) {
+            (void)io->close(io->context, tail.fd);
+        }
+        (void)err_errno(err, E_UNAVAILABLE, -failed, "cannot open '%s' for writing%s", path.text,
+            direct ? " with O_DIRECT" : "");
+        if (direct) {
+            err_hint(err, "open the store with write=buffered where O_DIRECT is not possible");
+        }
         return E_UNAVAILABLE;
     }
     tail.zeroed = (uint64_t)size / JOURNAL_BLOCK_BYTES * JOURNAL_BLOCK_BYTES;
@@ -427,14 +435,14 @@ enum status tail_open(struct journal *journal, const struct segment_header *head
 void tail_close(struct journal *journal)
 {
     const struct io *io = journal->io;
+    if (journal->tail.fd_batch >= 0 && journal->tail.fd_batch != journal->tail.fd) {
+        (void)io->close(io->context, journal->tail.fd_batch);
+    }
     if (journal->tail.fd >= 0) {
         (void)io->close(io->context, journal->tail.fd);
     }
-    if (journal->tail.fd_direct >= 0) {
-        (void)io->close(io->context, journal->tail.fd_direct);
-    }
     journal->tail.fd = -1;
-    journal->tail.fd_direct = -1;
+    journal->tail.fd_batch = -1;
 }
 
 struct path path_parent(const char *path)

@@ -94,17 +94,6 @@ static size_t buffer_finish(struct buffer *buffer, uint32_t seed)
     return length;
 }
 
-static int tail_write(const struct journal *journal, const struct buffer *buffer, size_t length)
-{
-    const struct io *io = journal->io;
-    uint64_t offset = place_offset(buffer->mark.place);
-    if (journal->tail.fd_direct >= 0) {
-        return io_write_full(io, journal->tail.fd_direct, buffer->data, length, offset);
-    }
-    int failed = io_write_full(io, journal->tail.fd, buffer->data, length, offset);
-    return failed != 0 ? failed : io->fdatasync(io->context, journal->tail.fd);
-}
-
 static struct buffer *buffer_behind(struct journal *journal, const struct buffer *buffer)
 {
     return &journal->buffers[(buffer - journal->buffers + 1) % JOURNAL_BUFFERS];
@@ -170,7 +159,8 @@ enum status flush_locked(struct journal *journal, struct err *err)
     (void)pthread_mutex_unlock(&journal->mutex);
 
     ASSERT(buffer_finish(buffer, journal->tail.seed) == length);
-    int failed = tail_write(journal, buffer, length);
+    int failed = batch_writer_write(&journal->writer, journal->tail.fd_batch, buffer->data, length,
+        place_offset(buffer->mark.place));
 
     (void)pthread_mutex_lock(&journal->mutex);
     if (failed == 0) {
