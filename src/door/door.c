@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/macros.h"
@@ -14,8 +15,13 @@ enum {
                                  which a lease outlasts the call */
 };
 
-/* The calls that one thread gathers in a turn; only that thread uses it. */
+/* The calls that one thread gathers in a turn. Only that thread uses it, except that the engine
+ * nudges its seat. */
 struct door_slot {
+    struct engine_seat seat; /* first */
+    struct door *door;
+    unsigned number;
+    atomic_bool is_nudged;                    /* it has been asked to lead, and has not come yet */
     struct engine_call *waiting[WAITING_MAX]; /* door_calls, until the end of the turn */
     size_t waiting_count;
 };
@@ -23,8 +29,10 @@ struct door_slot {
 struct door {
     const struct mem *mem;
     struct engine *engine;
-    struct log *log;         /* may be NULL */
-    unsigned slots;          /* of threads that submit */
+    struct log *log;                             /* may be NULL */
+    unsigned slots;                              /* of threads that submit */
+    void (*nudge)(void *context, unsigned slot); /* may be NULL */
+    void *nudge_context;
     struct door_slot *turns; /* of each slot */
     struct metrics *metrics;
     struct flood *flood;
@@ -133,23 +141,37 @@ static void flood_refused(void *context, const struct record_key *key, uint64_t 
 
 /* ---- to the engine ------------------------------------------------------------------------- */
 
-static void submit_gathered(struct door *door, unsigned slot)
+/* By the engine, under its lock, while a call of this slot waits there: its thread is alive. */
+static void slot_nudge(struct engine_seat *seat)
 {
+    struct door_slot *slot = (struct door_slot *)seat;
+    if (!atomic_exchange(&slot->is_nudged, true)) {
+        slot->door->nudge(slot->door->nudge_context, slot->number);
+    }
+}
+
+/* Submits what the slot has gathered, and leads if that is possible, also for others that wait. */
+static void submit_gathered(struct door *door, unsigned number)
+{
+    struct door_slot *slot = &door->turns[number];
+    struct engine_call *waiting[WAITING_MAX];
+    size_t count = slot->waiting_count;
     /* A copy: a refused call may lead to the next call of its connection. */
-    struct door_slot turn = door->turns[slot];
-    door->turns[slot].waiting_count = 0;
-    for (size_t at = 0; at < turn.waiting_count;) {
+    memcpy(waiting, slot->waiting, count * sizeof *waiting);
+    slot->waiting_count = 0;
+    size_t at = 0;
+    do {
         struct err err = {.status = OK};
         size_t taken;
-        enum status status = engine_submit_each(
-            door->engine, turn.waiting + at, turn.waiting_count - at, &taken, &err);
+        enum status status =
+            engine_submit_lead(door->engine, waiting + at, count - at, &taken, &err);
         at += taken;
         if (status != OK) {
-            struct door_call *refused = CONTAINER_OF(turn.waiting[at++], struct door_call, engine);
+            struct door_call *refused = CONTAINER_OF(waiting[at++], struct door_call, engine);
             refused->engine.err = err;
             refused->refused(refused);
         }
-    }
+    } while (at < count);
 }
 
 /* A duplicate counts when it begins to wait: otherwise a flood of them could wait unseen until the
@@ -169,6 +191,7 @@ void door_submit(struct door *door, unsigned slot, struct door_call *call)
     call->door = door;
     call->engine.waits = count_waiting;
     struct door_slot *turn = &door->turns[slot];
+    call->engine.seat = &turn->seat;
     if (turn->waiting_count == WAITING_MAX) {
         submit_gathered(door, slot);
     }
@@ -178,7 +201,11 @@ void door_submit(struct door *door, unsigned slot, struct door_call *call)
 void door_turn(struct door *door, unsigned slot)
 {
     ASSERT(slot < door->slots);
-    submit_gathered(door, slot);
+    struct door_slot *turn = &door->turns[slot];
+    bool is_nudged = atomic_exchange(&turn->is_nudged, false);
+    if (turn->waiting_count > 0 || is_nudged) {
+        submit_gathered(door, slot);
+    }
     uint64_t now = clock_nanos();
     uint64_t last = atomic_load_explicit(&door->drained_nanos, memory_order_relaxed);
     /* One slot a second wins the right to drain. */
@@ -348,6 +375,8 @@ enum status door_new(const struct door_options *options, struct door **ret_door,
     door->engine = options->engine;
     door->log = options->log;
     door->slots = options->slots;
+    door->nudge = options->nudge;
+    door->nudge_context = options->nudge_context;
     atomic_init(&door->drained_nanos, clock_nanos());
     door->turns = mem_zalloc(mem, options->slots, sizeof *door->turns);
     door->metrics = metrics_new(mem, options->slots);
@@ -355,6 +384,11 @@ enum status door_new(const struct door_options *options, struct door **ret_door,
     if (door->turns == NULL || door->metrics == NULL || door->flood == NULL) {
         door_free(door);
         return err_set(err, E_NOMEM, "out of memory");
+    }
+    for (unsigned i = 0; i < options->slots; i++) {
+        door->turns[i].seat.nudge = options->nudge == NULL ? NULL : slot_nudge;
+        door->turns[i].door = door;
+        door->turns[i].number = i;
     }
     *ret_door = door;
     return OK;

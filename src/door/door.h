@@ -9,7 +9,9 @@
  *            Duplicates refused as a flood become evidence.
  * Does not:  know HTTP messages or documents.
  * Ownership: a call belongs to its door again once done or refused has been called.
- * Threads:   door_submit, door_turn and door_report run on the thread that owns the slot; the
+ * Threads:   door_submit, door_turn and door_report run on the thread that owns the slot. In the
+ *            first two it may lead (engine_submit_lead): done of any door_call may then run on it,
+ *            so done must only post, wake or count, and the caller holds no lock; the
  *            others on any thread. The server's loops own the slots from 0 on; a thread that is not
  *            a loop (a queue consumer) owns a slot after theirs and ends each of its rounds with
  *            door_turn.
@@ -29,6 +31,10 @@ struct door_options {
     struct engine *engine;
     struct log *log; /* may be NULL */
     unsigned slots;  /* threads that submit: the server's loops, then the others */
+    /* Let the thread of this slot call door_turn soon. From any thread, under the engine's lock,
+     * only for a slot with a call in the engine; it must not block. NULL: nobody can be called. */
+    void (*nudge)(void *context, unsigned slot);
+    void *nudge_context;
 };
 
 enum status door_new(
@@ -55,8 +61,8 @@ struct door_call {
 
 /* Submit at the end of the slot's turn. */
 void door_submit(struct door *door, unsigned slot, struct door_call *call);
-/* At the end of each turn: submit the gathered calls. About once a second, write the refused
- * duplicates to the evidence. */
+/* At the end of each turn, and when nudged: submit the gathered calls, and lead. About once a
+ * second, write the refused duplicates to the evidence. */
 void door_turn(struct door *door, unsigned slot);
 
 /* Whether a begin of this key may be submitted. If not, retry after *ret_after_ms, at least 1. */

@@ -545,6 +545,15 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
     put_family(out, "once_flush_seconds", "histogram", "Flushes to stable storage.");
     put_powers(
         out, "once_flush_seconds", engine->flush_micros, 64e-6, (double)engine->flush_nanos / 1e9);
+    put_family(out, "once_engine_turns_total", "counter",
+        "Batches, by whose thread decided: a loop that submitted, or the engine's own.");
+    buf_printf(
+        out, "once_engine_turns_total{by=\"loop\"} %llu\n", (unsigned long long)engine->turns_led);
+    buf_printf(out, "once_engine_turns_total{by=\"engine\"} %llu\n",
+        (unsigned long long)engine->turns_own);
+    put_value(out, "once_flush_slowdowns_total", "counter",
+        "Times that flushes became too slow for loops, and the engine's own thread took over.",
+        (double)engine->slowdowns);
     put_value(out, "once_queue_depth", "gauge", "Calls that wait for the engine.",
         (double)engine->queued);
     put_value(out, "once_parked", "gauge", "Duplicates that wait for the first execution.",

@@ -1,4 +1,25 @@
 /*
+ * The turn: whose thread collects, decides, commits and, for a small batch, flushes and answers.
+ *
+ *            +--lead_begin-----> led -----lead-----+
+ *   free ----+                                     +----> free
+ *            +--collect--------> own ---own_end----+
+ *                                 +-----collect--------> ended
+ *
+ * What holds:
+ *   T1  free   if calls wait, somebody comes for them: the engine's thread is awake, or a seat of a
+ *              waiting call was nudged since the last turn. A nudged seat that does not come within
+ *              a tick is not waited for any longer: the engine's thread takes the turn.
+ *       led    a thread that submitted runs one turn. The store is embedded and quick (pace.h), no
+ *              waiting call needs the engine's threads for its done, and neither a timer nor a
+ *              query runs: a loop must not be held up by them.
+ *       own    the engine's thread runs one turn, with the timers.
+ *       ended  nothing waits and nothing will: the engine was stopped.
+ *   T2  Whoever has the turn looks again for calls that wait before he leaves it, under the same
+ *       lock under which they were added. So a submit during a turn wakes nobody.
+ *   T3  A lead is one turn. Then the oldest waiting call's seat is nudged, or the engine's thread
+ *       is woken. When that thread asks for the turn, at most OVERTAKES_MAX leads come before it.
+ *
  * past 800 lines because everything that is under the engine's lock is in this file.
  */
 #include "engine/engine.h"
@@ -12,13 +33,16 @@
 #include "base/limits.h"
 #include "engine/cycle.h"
 #include "engine/janitor.h"
+#include "engine/pace.h"
 #include "engine/parked.h"
 #include "engine/query.h"
 #include "engine/request_builder.h"
 
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
-    IDLE_TICK_MS = 250,     /* how often an idle engine checks its timers */
+    IDLE_TICK_MS = 250,     /* how often an idle engine checks its timers … */
+    BUSY_TICK_MS = 5,       /* … and while others lead; as often as the most frequent duty */
+    OVERTAKES_MAX = 8,      /* leads before the engine's thread, when it asks for the turn (T3) */
     OWN_FLUSH_CALLS = 96,   /* a batch up to this is quicker without a second thread */
     FLUSH_MICROS_FIRST = 64 /* of the first bucket; a good disk takes about that long */
 };
@@ -30,13 +54,15 @@ struct notices {
     bool more; /* there were more than fit: any key may be among them */
 };
 
-/* A batch on its way: free -> filled by the engine thread -> flushed and answered -> free. */
+/* A batch on its way: free -> filled by the turn -> flushed and answered -> free. */
 struct batch {
     struct batch *next;
     size_t count;
     uint64_t pending; /* number of its commit, to be settled before it is answered; 0: none */
     struct engine_call *calls[LIMIT_BATCH_REQUESTS_MAX];
 };
+
+enum turn_state { TURN_FREE, TURN_LED, TURN_OWN, TURN_ENDED };
 
 struct engine {
     const struct mem *mem;
@@ -45,7 +71,7 @@ struct engine {
     struct store_identity identity;
     struct store_shared shared;
 
-    /* The engine thread's alone. */
+    /* Of whoever has the turn; the janitor's, of the engine thread alone. */
     struct cycle cycle;
     struct engine_call *deciding[LIMIT_BATCH_REQUESTS_MAX]; /* calls of a batch but its queries */
     struct parked parked;
@@ -56,8 +82,8 @@ struct engine {
     struct queue again;     /* queries that continue, one for each batch, after earlier calls */
     uint64_t collected;     /* calls taken from the queue so far */
     int64_t boot_ms;        /* the boot clock at the latest turn */
-    bool ending;            /* stopping, as seen by the engine thread */
-    bool impatient;         /* waits_over, as seen by the engine thread */
+    bool ending;            /* stopping, as seen by the turn */
+    bool impatient;         /* waits_over, as seen by the turn */
 
     /* Shared, under lock. */
     pthread_mutex_t lock;
@@ -66,6 +92,16 @@ struct engine {
     struct queue queue;       /* submitted, not collected */
     bool sleeping;            /* the engine thread waits for work and has not been woken */
     bool starved;             /* the engine thread waits for a free batch */
+    enum turn_state state;    /* turn_move changes it */
+    struct pace pace;         /* of the store: slow, and nobody leads */
+    size_t unseated;          /* calls in the queue without a seat */
+    bool nudged;              /* a seat was asked to lead since the last turn … */
+    uint64_t nudged_nanos;    /* … at that time */
+    bool wanted;              /* the engine thread waits for the end of a lead … */
+    unsigned overtaken;       /* … and this many began since it asked */
+    bool dozing;              /* the engine thread sleeps for longer than a busy tick */
+    uint64_t led_seen;        /* stats.turns_led when it last went to sleep */
+    int64_t parked_next_ms;   /* parked.next_ms, as the last turn left it */
     bool flushing;            /* the flush thread has unanswered batches */
     struct batch *free;       /* batches nobody uses */
     struct batch *filled;     /* decided and committed, oldest first */
@@ -75,7 +111,7 @@ struct engine {
     bool stopping;          /* engine_free was called */
     bool waits_over;        /* engine_end_waits was called */
     bool drained;           /* the engine thread has ended: no batch will be filled again */
-    uint64_t turn_nanos;    /* when the engine thread began its batch; 0: it waits for one */
+    uint64_t turn_nanos;    /* when the batch in hand was begun; 0: there is none */
     struct err failure;     /* status OK until the engine stopped for good (E5) */
     struct engine_stats stats;
     uint64_t committed; /* commits so far … */
@@ -190,7 +226,9 @@ static bool takes_flush(struct engine *engine)
 
 static void count_flush(struct engine *engine, uint64_t took)
 {
+    int64_t boot_ms = clock_read(&engine->clock).boot_ms;
     pthread_mutex_lock(&engine->lock);
+    pace_took(&engine->pace, took, boot_ms);
     engine->stats.flushes++;
     engine->stats.flush_nanos += took;
     histogram_add(engine->stats.flush_micros, took / 1000, FLUSH_MICROS_FIRST);
@@ -236,14 +274,13 @@ static void flush_round(struct engine *engine, struct batch *batch)
     if (failure.status == OK && engine->store->ops->flush(engine->store, &failure) != OK) {
         engine_fail(engine, &failure);
     }
-    uint64_t took = clock_nanos() - started;
+    if (is_counted) {
+        count_flush(engine, clock_nanos() - started);
+    }
     while (batch != NULL) {
         struct batch *next = batch->next;
         batch_answer(engine, batch, &failure);
         batch = next;
-    }
-    if (is_counted) {
-        count_flush(engine, took);
     }
 }
 
@@ -326,25 +363,146 @@ static void collect_all(struct engine *engine, struct batch *batch)
     size_t reads = engine->again.count;
     collect_from(&engine->ready, batch, &bytes);
     collect_again(engine, batch);
-    size_t waiting = engine->queue.count;
+    size_t before = batch->count;
     collect_from(&engine->queue, batch, &bytes);
-    engine->collected += waiting - engine->queue.count;
+    engine->collected += batch->count - before;
+    for (size_t i = before; i < batch->count; i++) {
+        engine->unseated -= batch->calls[i]->seat == NULL;
+    }
     if (engine->again.count == reads) {
         collect_again(engine, batch);
     }
 }
 
+/* Takes a batch; with the waiting calls, unless somebody else comes for them. With the lock. */
+static struct batch *batch_take(struct engine *engine, bool takes_calls)
+{
+    struct batch *batch = engine->free;
+    ASSERT(batch != NULL);
+    engine->free = batch->next;
+    batch->count = 0;
+    batch->pending = 0;
+    if (takes_calls) {
+        collect_all(engine, batch);
+    }
+    engine->ending = engine->stopping;
+    engine->impatient = engine->stopping || engine->waits_over;
+    return batch;
+}
+
+/* ---- the turn ------------------------------------------------------------------------------ */
+
+/* Calls to be decided. With the lock, while nobody has the turn. */
+static bool has_calls(const struct engine *engine)
+{
+    return engine->queue.first != NULL || engine->ready.first != NULL ||
+           engine->again.first != NULL;
+}
+
+/* With the lock. */
+static void turn_check(const struct engine *engine)
+{
+    bool comes = !engine->sleeping || engine->nudged;
+    ASSERT(engine->state != TURN_FREE || comes || !has_calls(engine)); /* T1 */
+    ASSERT(engine->state != TURN_LED || !engine->store->ops->shared);
+    ASSERT(engine->state != TURN_LED || engine->again.first == NULL);
+    ASSERT(engine->state != TURN_ENDED || (engine->stopping && engine->queue.first == NULL));
+    ASSERT(engine->unseated <= engine->queue.count);
+    ASSERT(engine->overtaken <= OVERTAKES_MAX); /* T3 */
+}
+
+/* Every change of state. With the lock. */
+static void turn_move(struct engine *engine, enum turn_state to)
+{
+    switch (to) {
+    case TURN_FREE: ASSERT(engine->state == TURN_LED || engine->state == TURN_OWN); break;
+    case TURN_LED:
+        ASSERT(engine->state == TURN_FREE);
+        ASSERT(engine->pace.state == PACE_QUICK);
+        engine->overtaken += engine->wanted;
+        engine->nudged = false;
+        break;
+    case TURN_OWN:
+        ASSERT(engine->state == TURN_FREE);
+        engine->overtaken = 0;
+        break;
+    case TURN_ENDED: ASSERT(engine->state == TURN_OWN); break;
+    }
+    engine->state = to;
+}
+
+/* Wakes the engine thread. With the lock. */
+static void wake(struct engine *engine)
+{
+    if (engine->sleeping) {
+        engine->sleeping = false; /* the next submit need not wake it again */
+        pthread_cond_signal(&engine->work);
+    }
+}
+
+/* Whether a thread that submits may take the turn. With the lock. */
+static bool may_lead(const struct engine *engine)
+{
+    bool is_quick = !engine->store->ops->shared && engine->pace.state == PACE_QUICK;
+    bool is_well = !engine->stopping && engine->failure.status == OK && engine->free != NULL;
+    bool is_fair = !engine->wanted || engine->overtaken < OVERTAKES_MAX;
+    if (engine->state != TURN_FREE || !is_quick || !is_well || !is_fair || engine->unseated > 0 ||
+        engine->again.first != NULL) {
+        return false;
+    }
+    const struct engine_call *woken = engine->ready.first;
+    while (woken != NULL && woken->seat != NULL) {
+        woken = woken->next;
+    }
+    return woken == NULL;
+}
+
+/* After a turn: somebody must come for the calls that wait (T1). With the lock. */
+static void turn_pass(struct engine *engine)
+{
+    const struct engine_call *first =
+        engine->ready.first != NULL ? engine->ready.first : engine->queue.first;
+    if (has_calls(engine)) {
+        struct engine_seat *seat = may_lead(engine) ? first->seat : NULL;
+        engine->nudged = seat != NULL && seat->nudge != NULL;
+        if (engine->nudged) {
+            engine->nudged_nanos = clock_nanos();
+            seat->nudge(seat);
+        } else {
+            wake(engine);
+        }
+    }
+    if (engine->wanted) {
+        pthread_cond_signal(&engine->work);
+    }
+}
+
+/* Whoever has the turn gives it back. With the lock. */
+static void turn_leave(struct engine *engine)
+{
+    turn_move(engine, TURN_FREE);
+    turn_pass(engine);
+    turn_check(engine);
+}
+
+/* Whether a nudged seat still has time to come. With the lock. */
+static bool is_awaited(const struct engine *engine)
+{
+    return engine->nudged && may_lead(engine) &&
+           clock_nanos() - engine->nudged_nanos < (uint64_t)BUSY_TICK_MS * 1000000;
+}
+
 /* How long until the next timer is due. */
 static int64_t idle_ms(const struct engine *engine)
 {
-    int64_t wait_ms = IDLE_TICK_MS;
+    int64_t wait_ms = engine->dozing ? IDLE_TICK_MS : BUSY_TICK_MS;
     /* Read again, because the last turn may have been long. */
     int64_t now_ms = clock_read(&engine->clock).boot_ms;
-    if (engine->parked.next_ms != INT64_MAX && engine->parked.next_ms - now_ms < wait_ms) {
-        wait_ms = engine->parked.next_ms - now_ms + 1;
+    if (engine->parked_next_ms != INT64_MAX && engine->parked_next_ms - now_ms < wait_ms) {
+        wait_ms = engine->parked_next_ms - now_ms + 1;
     }
     int64_t ask_ms = engine->asked_ms + LIMIT_ASK_AGAIN_MS - now_ms;
-    bool asks = engine->store->ops->shared && engine->parked.count > 0;
+    bool asks = engine->store->ops->shared && engine->stats.parked > 0;
     return asks && ask_ms < wait_ms ? ask_ms : wait_ms;
 }
 
@@ -352,6 +510,8 @@ static void wait_for_work(struct engine *engine)
 {
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    engine->dozing = engine->stats.turns_led == engine->led_seen && !engine->nudged;
+    engine->led_seen = engine->stats.turns_led;
     int64_t wait_ms = idle_ms(engine);
     int64_t nanos = until.tv_nsec + (wait_ms < 1 ? 1 : wait_ms) * 1000000;
     until.tv_sec += nanos / 1000000000;
@@ -359,37 +519,52 @@ static void wait_for_work(struct engine *engine)
     engine->sleeping = true;
     (void)pthread_cond_timedwait(&engine->work, &engine->lock, &until);
     engine->sleeping = false;
+    engine->dozing = false;
+}
+
+/* The engine thread takes the turn, and waits until it can. A batch with all waiting calls, unless
+ * a nudged seat comes for them. With the lock. */
+static struct batch *own_begin(struct engine *engine)
+{
+    while (engine->state == TURN_LED || engine->free == NULL) {
+        engine->wanted = engine->state == TURN_LED;
+        engine->starved = engine->free == NULL;
+        pthread_cond_wait(&engine->work, &engine->lock);
+    }
+    engine->wanted = false;
+    engine->starved = false;
+    bool takes_calls = !is_awaited(engine);
+    turn_move(engine, TURN_OWN);
+    turn_check(engine);
+    return batch_take(engine, takes_calls);
+}
+
+static void own_end(struct engine *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    turn_leave(engine);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 /*
- * A batch with all waiting calls (E3), possibly none if only a timer is due. NULL: stopping and
- * nothing left.
+ * The engine thread's: a batch with all waiting calls (E3), possibly none if only a timer is due or
+ * a nudged seat comes for them. NULL: stopping and nothing left.
  */
 static struct batch *collect(struct engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
-    bool heard = engine->parked.count > 0 && (engine->notices.count > 0 || engine->notices.more);
-    bool work = engine->queue.first != NULL || engine->ready.first != NULL ||
-                engine->again.first != NULL || heard;
+    bool heard = engine->stats.parked > 0 && (engine->notices.count > 0 || engine->notices.more);
+    bool work = heard || (engine->state == TURN_FREE && has_calls(engine) && !is_awaited(engine));
     if (!work && !engine->stopping) {
         wait_for_work(engine);
     }
-    while (engine->free == NULL) {
-        engine->starved = true;
-        pthread_cond_wait(&engine->work, &engine->lock);
-        engine->starved = false;
-    }
-    struct batch *batch = engine->free;
-    engine->free = batch->next;
-    batch->count = 0;
-    batch->pending = 0;
-    collect_all(engine, batch);
-    engine->ending = engine->stopping;
-    engine->impatient = engine->stopping || engine->waits_over;
+    struct batch *batch = own_begin(engine);
     bool ended = engine->ending && batch->count == 0 && engine->parked.count == 0;
     if (ended) {
         batch->next = engine->free;
         engine->free = batch;
+        turn_move(engine, TURN_ENDED);
+        turn_check(engine);
     }
     pthread_mutex_unlock(&engine->lock);
     return ended ? NULL : batch;
@@ -500,15 +675,6 @@ static void run_batch(struct engine *engine, struct batch *batch)
 
 /* ---- other processes ----------------------------------------------------------------------- */
 
-/* Wakes the engine thread. With the lock. */
-static void wake(struct engine *engine)
-{
-    if (engine->sleeping) {
-        engine->sleeping = false; /* the next submit need not wake it again */
-        pthread_cond_signal(&engine->work);
-    }
-}
-
 /* The store's notice, from any thread. */
 static void on_notice(void *context, const struct digest *key_hash)
 {
@@ -548,10 +714,9 @@ static void ask_again(struct engine *engine)
     }
 }
 
-/* One turn: timers, then a batch. */
-static void turn(struct engine *engine, struct batch *batch)
+/* The timers of a turn; they may add calls to its batch. The engine thread alone. */
+static void run_timers(struct engine *engine, struct batch *batch)
 {
-    engine->boot_ms = clock_read(&engine->clock).boot_ms;
     parked_expire(&engine->parked, engine->impatient ? INT64_MAX : engine->boot_ms, &engine->ready);
     if (engine->store->ops->shared) {
         ask_again(engine);
@@ -563,8 +728,47 @@ static void turn(struct engine *engine, struct batch *batch)
         engine_fail(engine, &err);
     }
     batch->count = timers.count;
+}
+
+/* What others may know of the turn that ends. With the lock. */
+static void turn_publish(struct engine *engine, const struct batch *batch, bool is_led)
+{
+    struct engine_stats *stats = &engine->stats;
+    engine->turn_nanos = 0;
+    if (batch->count > 0) {
+        stats->batches++;
+        histogram_add(stats->batch_sizes, batch->count, 1);
+    }
+    stats->turns_led += is_led;
+    stats->turns_own += !is_led && batch->count > 0;
+    stats->now_ms = engine->cycle.now_ms;
+    stats->parked = engine->parked.count;
+    stats->clock_held = engine->cycle.clock_held;
+    stats->quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;
+    stats->entries = engine->cycle.chain.seq;
+    stats->counts = engine->cycle.counts;
+    if (!is_led) {
+        stats->checkpoint_ms = engine->janitor.checkpoint_ms;
+        memcpy(stats->kinds, engine->janitor.kinds, sizeof stats->kinds);
+    }
+    engine->away = engine->cycle.away;
+    stats->store_away = engine->away.status != OK;
+    engine->committed = engine->cycle.commits;
+    engine->parked_next_ms = engine->parked.next_ms;
+}
+
+/*
+ * One turn, whoever has it: timers (the engine thread's turns only), then a batch. Its flush and
+ * answers follow here or on the flush thread.
+ */
+static void turn(struct engine *engine, struct batch *batch, bool is_led)
+{
+    engine->boot_ms = clock_read(&engine->clock).boot_ms;
+    if (!is_led) {
+        run_timers(engine, batch);
+    }
     pthread_mutex_lock(&engine->lock);
-    err = engine->failure;
+    struct err err = engine->failure;
     engine->turn_nanos = clock_nanos();
     pthread_mutex_unlock(&engine->lock);
     if (err.status != OK) {
@@ -575,23 +779,13 @@ static void turn(struct engine *engine, struct batch *batch)
         batch->pending = engine->cycle.pending;
     }
     pthread_mutex_lock(&engine->lock);
-    engine->turn_nanos = 0;
-    engine->stats.batches += batch->count > 0;
-    if (batch->count > 0) {
-        histogram_add(engine->stats.batch_sizes, batch->count, 1);
-    }
-    engine->stats.now_ms = engine->cycle.now_ms;
-    engine->stats.checkpoint_ms = engine->janitor.checkpoint_ms;
-    memcpy(engine->stats.kinds, engine->janitor.kinds, sizeof engine->stats.kinds);
-    engine->stats.parked = engine->parked.count;
-    engine->stats.clock_held = engine->cycle.clock_held;
-    engine->stats.quarantined = engine->cycle.quarantine.count + engine->cycle.quarantine.all;
-    engine->stats.entries = engine->cycle.chain.seq;
-    engine->stats.counts = engine->cycle.counts;
-    engine->away = engine->cycle.away;
-    engine->stats.store_away = engine->away.status != OK;
-    engine->committed = engine->cycle.commits;
+    turn_publish(engine, batch, is_led);
     pthread_mutex_unlock(&engine->lock);
+    if (batch->count == 0 && engine->again.first != NULL) {
+        batch_recycle(engine, batch); /* the batch that answers the query will flush */
+    } else if (!batch_hand_over(engine, batch)) {
+        flush_round(engine, batch);
+    }
 }
 
 static void *engine_main(void *context)
@@ -599,18 +793,44 @@ static void *engine_main(void *context)
     struct engine *engine = context;
     struct batch *batch;
     while ((batch = collect(engine)) != NULL) {
-        turn(engine, batch);
-        if (batch->count == 0 && engine->again.first != NULL) {
-            batch_recycle(engine, batch); /* the batch that answers the query will flush */
-        } else if (!batch_hand_over(engine, batch)) {
-            flush_round(engine, batch);
-        }
+        turn(engine, batch, false);
+        own_end(engine);
     }
     pthread_mutex_lock(&engine->lock);
     engine->drained = true;
     pthread_cond_signal(&engine->flushable);
     pthread_mutex_unlock(&engine->lock);
     return NULL;
+}
+
+/* ---- leading ------------------------------------------------------------------------------- */
+
+/* Takes the turn with all waiting calls. NULL: there are none, or somebody else decides them. With
+ * the lock. */
+static struct batch *lead_begin(struct engine *engine)
+{
+    if (engine->state != TURN_FREE || !has_calls(engine)) {
+        return NULL; /* T2 */
+    }
+    if (!may_lead(engine)) {
+        wake(engine);
+        return NULL;
+    }
+    turn_move(engine, TURN_LED);
+    turn_check(engine);
+    return batch_take(engine, true);
+}
+
+/* One turn on the caller's thread (T3). */
+static void lead(struct engine *engine, struct batch *batch)
+{
+    turn(engine, batch, true);
+    pthread_mutex_lock(&engine->lock);
+    if (engine->dozing) {
+        wake(engine); /* the timers of a busy engine */
+    }
+    turn_leave(engine);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 /* ---- the interface ------------------------------------------------------------------------- */
@@ -650,6 +870,23 @@ static void call_prepare(struct engine_call *call, size_t group_left)
     call->group_left = (uint32_t)group_left;
 }
 
+/* With the lock. */
+static void call_push(struct engine *engine, struct engine_call *call)
+{
+    ASSERT(call->query == NULL || call->seat == NULL);
+    queue_push(&engine->queue, call);
+    engine->unseated += call->seat == NULL;
+}
+
+/* After calls were added: the engine thread comes, unless somebody has the turn (T2). With the
+ * lock. */
+static void calls_came(struct engine *engine)
+{
+    if (engine->state == TURN_FREE) {
+        wake(engine);
+    }
+}
+
 /* Puts a whole group into the queue, or nothing. */
 static enum status enqueue(
     struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
@@ -660,10 +897,10 @@ static enum status enqueue(
     pthread_mutex_lock(&engine->lock);
     enum status status = refuse(engine, count, err);
     for (size_t i = 0; i < count && status == OK; i++) {
-        queue_push(&engine->queue, calls[i]);
+        call_push(engine, calls[i]);
     }
     if (status == OK) {
-        wake(engine);
+        calls_came(engine);
     }
     pthread_mutex_unlock(&engine->lock);
     return status;
@@ -675,30 +912,53 @@ enum status engine_submit(struct engine *engine, struct engine_call *call, struc
     return status == OK ? enqueue(engine, &call, 1, err) : status;
 }
 
-enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
-    size_t count, size_t *ret_taken, struct err *err)
+/* Adds calls one by one until one is refused. With the lock. */
+static enum status push_each(struct engine *engine, struct engine_call *const *calls, size_t count,
+    size_t *ret_taken, struct err *err)
 {
     enum status status = OK;
+    size_t taken = 0;
+    while (taken < count && (status = refuse(engine, 1, err)) == OK) {
+        call_push(engine, calls[taken++]);
+    }
+    *ret_taken = taken;
+    return status;
+}
+
+/* Submits calls and, if `leads`, takes the turn. */
+static enum status submit_each(struct engine *engine, struct engine_call *const *calls,
+    size_t count, bool leads, size_t *ret_taken, struct err *err)
+{
+    enum status status = OK;
+    struct batch *batch = NULL;
     size_t good = 0;
     while (good < count && (status = call_check(calls[good], err)) == OK) {
         call_prepare(calls[good++], 0);
     }
-    size_t taken = 0;
     pthread_mutex_lock(&engine->lock);
-    for (; taken < good; taken++) {
-        enum status refused = refuse(engine, 1, err);
-        if (refused != OK) {
-            status = refused;
-            break;
-        }
-        queue_push(&engine->queue, calls[taken]);
-    }
-    if (taken > 0) {
-        wake(engine);
+    enum status refused = push_each(engine, calls, good, ret_taken, err);
+    if (leads) {
+        batch = lead_begin(engine);
+    } else if (*ret_taken > 0) {
+        calls_came(engine);
     }
     pthread_mutex_unlock(&engine->lock);
-    *ret_taken = taken;
-    return status;
+    if (batch != NULL) {
+        lead(engine, batch);
+    }
+    return refused != OK ? refused : status;
+}
+
+enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
+    size_t count, size_t *ret_taken, struct err *err)
+{
+    return submit_each(engine, calls, count, false, ret_taken, err);
+}
+
+enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
+    size_t count, size_t *ret_taken, struct err *err)
+{
+    return submit_each(engine, calls, count, true, ret_taken, err);
 }
 
 enum status engine_submit_all(
@@ -730,9 +990,12 @@ enum status engine_submit_all(
     return enqueue(engine, calls, count, err);
 }
 
+/* A thread that waits for its own call. */
 struct waiter {
-    pthread_mutex_t lock;
+    struct engine_seat seat; /* first */
+    pthread_mutex_t lock;    /* taken after the engine's */
     pthread_cond_t changed;
+    bool nudged; /* it should lead */
     bool done;
 };
 
@@ -745,20 +1008,49 @@ static void waiter_done(struct engine_call *call)
     pthread_mutex_unlock(&waiter->lock);
 }
 
+/* Its call still waits to be collected, so the waiter is still there. */
+static void waiter_nudge(struct engine_seat *seat)
+{
+    struct waiter *waiter = (struct waiter *)seat;
+    pthread_mutex_lock(&waiter->lock);
+    waiter->nudged = true;
+    pthread_cond_signal(&waiter->changed);
+    pthread_mutex_unlock(&waiter->lock);
+}
+
+/* Waits until the call is done; leads when asked to. A nudge that comes together with the answer is
+ * void: a turn was taken after it, and its end passed on what still waited (T1). */
+static void waiter_wait(struct engine *engine, struct waiter *waiter)
+{
+    pthread_mutex_lock(&waiter->lock);
+    while (!waiter->done) {
+        if (waiter->nudged) {
+            size_t none;
+            waiter->nudged = false;
+            pthread_mutex_unlock(&waiter->lock);
+            (void)!engine_submit_lead(engine, NULL, 0, &none, NULL); /* nothing to refuse */
+            pthread_mutex_lock(&waiter->lock);
+        } else {
+            pthread_cond_wait(&waiter->changed, &waiter->lock);
+        }
+    }
+    pthread_mutex_unlock(&waiter->lock);
+}
+
 enum status engine_do(struct engine *engine, struct engine_call *call)
 {
-    struct waiter waiter = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct waiter waiter = {.seat = {.nudge = waiter_nudge},
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .changed = PTHREAD_COND_INITIALIZER};
+    size_t taken = 0;
     call->waiter = &waiter;
     call->done = waiter_done;
-    enum status status = engine_submit(engine, call, &call->err);
+    call->seat = call->query == NULL ? &waiter.seat : NULL;
+    enum status status = engine_submit_lead(engine, &call, 1, &taken, &call->err);
     if (status != OK) {
         return status;
     }
-    pthread_mutex_lock(&waiter.lock);
-    while (!waiter.done) {
-        pthread_cond_wait(&waiter.changed, &waiter.lock);
-    }
-    pthread_mutex_unlock(&waiter.lock);
+    waiter_wait(engine, &waiter);
     return call->err.status;
 }
 
@@ -822,6 +1114,9 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     pthread_mutex_lock(&engine->lock);
     *ret_stats = engine->stats;
     ret_stats->queued = engine->queue.count;
+    ret_stats->slowdowns = engine->pace.slowdowns;
+    ret_stats->flush_typical_nanos = engine->pace.typical_nanos;
+    ret_stats->leads = engine->pace.state == PACE_QUICK && !engine->store->ops->shared;
     ret_stats->turn_ms =
         engine->turn_nanos == 0 ? 0 : (int64_t)((clock_nanos() - engine->turn_nanos) / 1000000);
     pthread_mutex_unlock(&engine->lock);
@@ -930,6 +1225,8 @@ enum status engine_new(struct store *store, const struct engine_options *options
     engine_init_sync(engine);
     store->ops->identity(store, &engine->identity, &engine->shared);
     parked_init(&engine->parked);
+    engine->parked_next_ms = engine->parked.next_ms;
+    pace_init(&engine->pace);
     enum status status = cycle_init(&engine->cycle, store, mem, err);
     engine->cycle.keys_max = options->keys_max;
     if (status == OK) {

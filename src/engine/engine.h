@@ -1,8 +1,15 @@
 /*
  * engine: batches of requests through prepare, decide, commit, flush, answer.
  *
- *     many threads            engine thread
+ *     many threads            one thread at a time, which has the turn
  *     engine_submit --queue--> collect > prepare > decide > commit > flush > answer all
+ *
+ * Who has the turn. On an embedded store that flushes quickly, a thread that submits takes it, for
+ * everybody who waits, if nobody has it: it leads, and no other thread is woken (engine_do,
+ * engine_submit_lead). Calls that are submitted meanwhile only queue; the end of the turn passes it
+ * on. While flushes are slow (measured: pace.h), on a shared store, for calls whose done must not
+ * run on a caller's thread, for queries and for timers, the engine's own thread has it. The turn is
+ * the same function.
  *
  * The flush thread does the last two steps of a large batch, and of all batches that follow while
  * it works, so that the next batch is decided at the same time. For a small batch, waking a second
@@ -22,8 +29,9 @@
  *                store's notice, or by asking again within LIMIT_ASK_AGAIN_MS. While the store
  *                cannot be reached every call gets E_UNAVAILABLE; the engine resumes by itself.
  * Ownership: a call belongs to the engine from submit until its done function is called.
- * Threads:   engine_submit from any thread; done functions run on the engine thread or on the flush
- *            thread, never on both at a time.
+ * Threads:   engine_submit from any thread; done functions run on the engine thread, on the flush
+ *            thread or, of calls with a seat, on a thread that leads. Calls of one batch are
+ *            answered one after the other.
  */
 #ifndef ONCE_ENGINE_ENGINE_H
 #define ONCE_ENGINE_ENGINE_H
@@ -36,6 +44,14 @@ struct engine;
 struct engine_call;
 
 struct query; /* query.h */
+
+/* Somebody who can be asked to lead: a loop, or a thread that waits for its own call. */
+struct engine_seat {
+    /* Calls of this seat wait and nobody has the turn: call engine_submit_lead soon. Called under
+     * the engine's lock, and only while a call of this seat is in the queue. It must not block and
+     * must not call the engine. NULL: it leads only when it submits. */
+    void (*nudge)(struct engine_seat *seat);
+};
 
 /* One request in flight. */
 struct engine_call {
@@ -50,6 +66,9 @@ struct engine_call {
     void *context;             /* the caller's */
     struct arena *arena;       /* for the answer's bytes; shared only by calls of one group */
     void (*done)(struct engine_call *call); /* must not block */
+    /* Set: done and waits may run on any thread that leads, also inside engine_submit_lead.
+     * NULL: only on the engine's own threads, as always with a query. */
+    struct engine_seat *seat;
     /* Called when it starts or continues to wait for a seal. Must not block. May be NULL. */
     void (*waits)(struct engine_call *call);
 
@@ -105,6 +124,11 @@ struct engine_stats {
     int64_t turn_ms;      /* how long the batch in hand has been decided and committed; 0: there is
                              none */
     uint64_t quarantined; /* tenants that presented a fence from a lost future (quarantine.h) */
+    uint64_t turns_led;   /* turns that a thread that submitted ran … */
+    uint64_t turns_own;   /* … and turns with calls that the engine's thread ran */
+    uint64_t slowdowns;   /* how often flushes became too slow for threads that submit (pace.h) */
+    uint64_t flush_typical_nanos; /* moving median of the latest flushes */
+    bool leads;                   /* threads that submit may lead now */
 };
 
 /* Takes ownership of the store, even on failure. */
@@ -125,6 +149,12 @@ enum status engine_submit(
  * status is then that of the first call not accepted. */
 enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
+/* The same for calls with a seat; then, if calls wait and nobody has the turn, runs one turn on
+ * this thread for all of them, if the store is quick. So done of any call that has a seat may run
+ * before this returns, and this may take as long as a flush. count may be 0: only the second half.
+ * The caller holds no lock that a done or waits function takes. */
+enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
+    size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
 /*
  * Submits several calls, at most LIMIT_GROUP_REQUESTS_MAX, that are accepted or refused together,
  * decided in this order and committed together. None of them may wait (E_INVALID). Each gets its
@@ -143,7 +173,8 @@ enum status engine_submit_each(struct engine *engine, struct engine_call *const 
  */
 enum status engine_submit_all(struct engine *engine, struct engine_call *const *calls, size_t count,
     struct err *err) MUST_CHECK;
-/* Submits and waits; done is not used. Returns call->err.status. */
+/* Submits and waits, and leads meanwhile; done and seat are not used. Returns call->err.status. Not
+ * in a done function. */
 enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHECK;
 
 /* The fingerprint as stored in records: an HMAC with the store's own key, so that evidence does not

@@ -26,6 +26,23 @@ static void worker_turn(void *context)
     worker_recycle(worker);
 }
 
+/* The hook runs at the end of this turn, after the tasks that were posted with this one. */
+static void worker_asked(struct net_task *task)
+{
+    struct worker *worker = CONTAINER_OF(task, struct worker, turn);
+    atomic_store(&worker->has_turn, false);
+    worker->has_handled = true;
+}
+
+void http_server_turn(struct http_server *server, unsigned loop)
+{
+    ASSERT(loop < server->worker_count);
+    struct worker *worker = &server->workers[loop];
+    if (!atomic_exchange(&worker->has_turn, true)) {
+        net_loop_post(&worker->loop, &worker->turn);
+    }
+}
+
 void server_less(struct worker *worker, atomic_uint *count)
 {
     struct http_server *server = worker->server;
@@ -95,6 +112,7 @@ static enum status worker_init(
     worker->cut_off.run = worker_cut_off;
     worker->end.run = worker_end;
     worker->again.run = worker_again;
+    worker->turn.run = worker_asked;
     worker->random_at = SERVE_RANDOM_BYTES;
     enum status status = net_loop_init(&worker->loop, server->mem, err);
     if (status == OK) {

@@ -138,8 +138,8 @@ struct http_server_options {
      * answers, or sets piece and the like, or does nothing. */
     http_handle begin;
     http_handle handle; /* called for each whole request; answers, or sets resume and returns */
-    /* Called after a loop turn in which something was handled, for work that is cheaper once per
-     * turn. May be NULL. */
+    /* Called after a loop turn in which something was handled, or that http_server_turn asked for:
+     * for work that is cheaper once per turn. May be NULL. */
     void (*turn)(void *context, unsigned loop);
     /* Called on each loop before it ends, after its last handler: closes whatever else lives there;
      * the loop ends when that is closed. May be NULL. */
@@ -163,6 +163,8 @@ enum status http_server_new(const struct http_server_options *options,
 enum status http_server_listen(struct http_server *server, const char *address, unsigned mode,
     const struct http_tls_options *tls, unsigned *ret_listener, const char **ret_text,
     struct err *err) MUST_CHECK;
+/* The turn hook of that loop runs soon. From any thread, while the loop runs; it does not block. */
+void http_server_turn(struct http_server *server, unsigned loop);
 /* The loop of that number, for what else is to live on it: upstream connections. */
 struct net_loop *http_server_loop(struct http_server *server, unsigned loop);
 enum status http_server_start(struct http_server *server, struct err *err) MUST_CHECK;

@@ -224,6 +224,8 @@ struct worker {
     struct net_task cut_off;
     struct net_task end;
     struct net_task again; /* while there are any in later */
+    struct net_task turn;  /* any thread, through http_server_turn … */
+    atomic_bool has_turn;  /* … which posted it */
 
     struct inbox *inboxes; /* pools */
     struct outbox *outboxes;

@@ -126,6 +126,13 @@ static void turn(void *context, unsigned loop)
     door_turn(server->door, loop);
 }
 
+/* By the engine: a loop whose calls wait should lead. Slots after the loops are never nudged. */
+static void nudge(void *context, unsigned slot)
+{
+    struct server *server = context;
+    http_server_turn(server->http, slot);
+}
+
 static void end(void *context, unsigned loop)
 {
     struct server *server = context;
@@ -258,8 +265,11 @@ static void expect_figures(struct server *server, const struct config *config)
 static enum status open_door(struct server *server, struct err *err)
 {
     bool has_queues = server->config->inbox.queue_count > 0; /* they share a slot */
-    struct door_options options = {
-        .engine = server->engine, .log = server->log, .slots = server->facts.loops + has_queues};
+    struct door_options options = {.engine = server->engine,
+        .log = server->log,
+        .slots = server->facts.loops + has_queues,
+        .nudge = nudge,
+        .nudge_context = server};
     enum status status = door_new(&options, &server->door, err);
     if (status == OK) {
         metrics_store(door_metrics(server->door), server->facts.dir);

@@ -47,6 +47,13 @@ enum status engine_submit_each(struct engine *engine, struct engine_call *const 
     return OK;
 }
 
+/* The scheduler decides, as if the engine's own thread did. */
+enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
+    size_t count, size_t *ret_taken, struct err *err)
+{
+    return engine_submit_each(engine, calls, count, ret_taken, err);
+}
+
 enum status engine_do(struct engine *engine, struct engine_call *call)
 {
     (void)engine;
