@@ -15,6 +15,7 @@
 #include "engine/parked.h"
 #include "engine/query.h"
 #include "engine/request_builder.h"
+#include "engine/soon.h"
 
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
@@ -50,6 +51,7 @@ struct engine {
     struct engine_call *deciding[LIMIT_BATCH_REQUESTS_MAX]; /* calls of a batch but its queries */
     struct parked parked;
     struct janitor janitor;
+    struct soon soon;
     struct queue ready;     /* woken or timed-out calls, to go before new ones */
     struct notices hearing; /* the notices being acted on */
     int64_t asked_ms;       /* boot clock: when parked calls last asked again */
@@ -343,6 +345,8 @@ static int64_t idle_ms(const struct engine *engine)
     if (engine->parked.next_ms != INT64_MAX && engine->parked.next_ms - now_ms < wait_ms) {
         wait_ms = engine->parked.next_ms - now_ms + 1;
     }
+    int64_t soon_ms = soon_left_ms(&engine->soon, now_ms);
+    wait_ms = soon_ms < wait_ms ? soon_ms : wait_ms;
     int64_t ask_ms = engine->asked_ms + LIMIT_ASK_AGAIN_MS - now_ms;
     bool asks = engine->store->ops->shared && engine->parked.count > 0;
     return asks && ask_ms < wait_ms ? ask_ms : wait_ms;
@@ -594,15 +598,50 @@ static void turn(struct engine *engine, struct batch *batch)
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* Answers the pure replays of a batch whose flush is to come (soon.h). Not while the flush thread
+ * works: done functions run on one thread at a time. */
+static void answer_soon(struct engine *engine, struct batch *batch)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool waits = engine->flushing || engine->failure.status != OK;
+    pthread_mutex_unlock(&engine->lock);
+    if (!engine->soon.is_on || waits) {
+        return;
+    }
+    struct engine_call **early = engine->deciding; /* the batch is decided */
+    size_t count = soon_part(
+        &engine->soon, batch->calls, &batch->count, early, clock_read(&engine->clock).boot_ms);
+    for (size_t i = 0; i < count; i++) {
+        early[i]->done(early[i]); /* the call may be freed after this */
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->stats.calls += count;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Whether a decided batch with no calls left needs no flush of its own now. */
+static bool flush_can_wait(const struct engine *engine)
+{
+    if (engine->again.first != NULL) {
+        return true; /* the batch that answers the query will flush */
+    }
+    int64_t left_ms = soon_left_ms(&engine->soon, clock_read(&engine->clock).boot_ms);
+    return left_ms != INT64_MAX && left_ms > 0;
+}
+
 static void *engine_main(void *context)
 {
     struct engine *engine = context;
     struct batch *batch;
     while ((batch = collect(engine)) != NULL) {
         turn(engine, batch);
-        if (batch->count == 0 && engine->again.first != NULL) {
-            batch_recycle(engine, batch); /* the batch that answers the query will flush */
-        } else if (!batch_hand_over(engine, batch)) {
+        answer_soon(engine, batch);
+        if (batch->count == 0 && flush_can_wait(engine)) {
+            batch_recycle(engine, batch);
+            continue;
+        }
+        soon_flushing(&engine->soon);
+        if (!batch_hand_over(engine, batch)) {
             flush_round(engine, batch);
         }
     }
@@ -647,6 +686,7 @@ static void call_prepare(struct engine_call *call, size_t group_left)
 {
     call->wait_until_ms = 0;
     call->parked = false;
+    call->is_pure_replay = false;
     call->group_left = (uint32_t)group_left;
 }
 
@@ -937,6 +977,9 @@ enum status engine_new(struct store *store, const struct engine_options *options
     }
     if (status == OK) {
         status = janitor_start(&engine->janitor, err);
+    }
+    if (status == OK) {
+        status = soon_start(&engine->soon, &engine->cycle, options->replays_soon, err);
         engine->stats.entries = engine->cycle.chain.seq;
         engine->stats.counts = engine->cycle.counts;
     }
@@ -971,6 +1014,9 @@ enum status engine_free(struct engine *engine, struct err *err)
 
     struct err closing = {0};
     if (engine->failure.status == OK && janitor_close(&engine->janitor, &closing) != OK) {
+        engine->failure = closing;
+    }
+    if (engine->failure.status == OK && soon_end(&engine->soon, &closing) != OK) {
         engine->failure = closing;
     }
     return engine_dispose(engine, err);
