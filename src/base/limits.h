@@ -39,6 +39,10 @@ enum {
     LIMIT_DISPATCH_GROUP_MAX = 66, /* requests that settle one call: its outcome, the step of its
                                       parent, and 64 effects that it returned */
     LIMIT_WAITERS_MAX = 1 << 16,   /* duplicates parked until the first execution settles */
+    LIMIT_REPLAYS_SOON_MAX = 1024, /* answered before their entry is durable: what a crash may lose
+                                      of the evidence with `evidence.replays: soon` */
+    LIMIT_REPLAYS_SOON_MS = 5,     /* until their flush begins: on a healthy disk it is over within
+                                      the 10 ms that are promised */
 
     /* Durations, in milliseconds. */
     LIMIT_WINDOW_MS_DEFAULT = 86400000, /* 24 h, what all five sources agree on */

@@ -252,6 +252,11 @@ static void log_start(struct serve *serve)
         log_text(serve, LOG_WARN, "store_caution", *caution);
     }
     log_faults(serve, LOG_WARN, "config_warning", &serve->config->warnings);
+    if (serve->config->replays == CONFIG_REPLAYS_SOON && server_facts(serve->server)->dir != NULL) {
+        log_text(serve, LOG_WARN, "replays_soon",
+            "evidence.replays is soon: a crash may lose the entries of replays answered in the "
+            "last 10 ms, and the next start says so in the evidence");
+    }
     if (config_is_public(serve->config) && serve->config->tls_cert == NULL) {
         log_text(serve, LOG_WARN, "no_tls",
             "other machines can reach an address without tls: tokens travel in the clear");

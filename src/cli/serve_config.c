@@ -51,6 +51,13 @@ static int check_whole(struct config *config, struct config_faults *faults)
         config_fault_at(config, faults, &nowhere, err.hint[0] == '\0' ? NULL : err.hint, err.text);
         return CLI_CONFIG;
     }
+    if (config->replays == CONFIG_REPLAYS_SOON &&
+        server_store_dir(config->store, &config->arena) == NULL) {
+        struct config_fault fault = {.is_warning = true, .hint = "leave it at durable"};
+        config_fault_add(config, &config->warnings, &fault,
+            "evidence.replays: soon has no effect on this store: it applies to the journal, and "
+            "replays stay durable");
+    }
     return code;
 }
 

@@ -106,6 +106,7 @@ struct config_token {
 };
 
 enum config_level { CONFIG_LEVEL_DEBUG, CONFIG_LEVEL_INFO, CONFIG_LEVEL_WARN, CONFIG_LEVEL_ERROR };
+enum config_replays { CONFIG_REPLAYS_DURABLE, CONFIG_REPLAYS_SOON };
 enum config_format { CONFIG_FORMAT_AUTO, CONFIG_FORMAT_JSON, CONFIG_FORMAT_HUMAN };
 
 /* A line of a policy file, and what it means here. */
@@ -174,6 +175,7 @@ struct config {
 
     int64_t retain_ms;
     int64_t checkpoint_every_ms;
+    enum config_replays replays; /* when a replay is answered: after its entry's flush, or before */
     enum config_level log_level;
     enum config_format log_format;
     bool log_decisions;

@@ -131,6 +131,13 @@ const struct config_option config_options[] = {
         .help = "How often the head of the evidence is signed. A copy of a checkpoint kept "
                 "elsewhere reveals a journal that was truncated before it.",
         .unsure = "Leave it."),
+    ROW("evidence.replays", CHOICE, AT(replays), .fallback = "durable",
+        .choices = {"durable", "soon"}, .at_start = true, .env = "ONCE_EVIDENCE_REPLAYS",
+        .help = "When a replay is answered: durable, after its evidence entry is on disk, or soon, "
+                "up to 10 ms before. With soon a crash may lose that a duplicate was answered, "
+                "never an effect, a seal or a grant; the next start leaves an entry about it. It "
+                "applies to the journal: shared stores are always durable.",
+        .unsure = "Leave it at durable."),
     ROW("log.level", CHOICE, AT(log_level), .fallback = "info",
         .choices = {"debug", "info", "warn", "error"}, .at_start = true, .env = "ONCE_LOG_LEVEL",
         .flag = "log-level", .help = "The lowest level that is logged: debug, info, warn or error.",

@@ -214,10 +214,11 @@ static enum status want_step(
     return OK;
 }
 
-static void seen_load(struct cycle_seen *seen, const struct record *record)
+static void seen_load(struct cycle_seen *seen, const struct record *record, bool is_durable)
 {
     if (!seen->loaded) {
         seen->loaded = true;
+        seen->durable = is_durable;
         seen->record = record;
     }
 }
@@ -233,16 +234,16 @@ static void seen_step(struct cycle *cycle, struct step *step)
         step->key = seen_of(cycle, &want->record->key.hash);
     }
     if (step->key != NULL) {
-        seen_load(step->key, want->record);
+        seen_load(step->key, want->record, want->durable);
     }
     if (step->lane != NULL) {
         seen_load(step->lane, step->lane->want->record);
     }
     if (step->source != NULL) { /* asked for by its own key */
-        seen_load(step->source, step->source->want->record);
+        seen_load(step->source, step->source->want->record, false);
     } else if (want->source && want->record != NULL && source_ordered(&want->record->source)) {
         step->source = seen_of(cycle, &want->source_key.hash);
-        seen_load(step->source, want->source_record);
+        seen_load(step->source, want->source_record, false);
     }
 }
 

@@ -14,6 +14,7 @@ struct cycle_seen {
     uint32_t turn; /* valid when it equals the cycle's */
     bool loaded;   /* record is the one that prepare found, or that the batch made of it */
     bool stale;    /* it has changed since: calls that depend on it are decided again */
+    bool durable;  /* record and bodies are on stable storage, apart from a count of duplicates */
     struct digest hash;
     const struct record *record; /* NULL: absent */
     struct store_want *want;     /* the first want of this key; NULL: none */

@@ -37,6 +37,7 @@
 #include "engine/parked.h"
 #include "engine/query.h"
 #include "engine/request_builder.h"
+#include "engine/soon.h"
 
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
@@ -76,6 +77,7 @@ struct engine {
     struct engine_call *deciding[LIMIT_BATCH_REQUESTS_MAX]; /* calls of a batch but its queries */
     struct parked parked;
     struct janitor janitor;
+    struct soon soon;
     struct queue ready;     /* woken or timed-out calls, to go before new ones */
     struct notices hearing; /* the notices being acted on */
     int64_t asked_ms;       /* boot clock: when parked calls last asked again */
@@ -102,6 +104,7 @@ struct engine {
     bool dozing;              /* the engine thread sleeps for longer than a busy tick */
     uint64_t led_seen;        /* stats.turns_led when it last went to sleep */
     int64_t parked_next_ms;   /* parked.next_ms, as the last turn left it */
+    int64_t soon_due_ms;      /* soon_due_ms, likewise */
     bool flushing;            /* the flush thread has unanswered batches */
     struct batch *free;       /* batches nobody uses */
     struct batch *filled;     /* decided and committed, oldest first */
@@ -501,6 +504,9 @@ static int64_t idle_ms(const struct engine *engine)
     if (engine->parked_next_ms != INT64_MAX && engine->parked_next_ms - now_ms < wait_ms) {
         wait_ms = engine->parked_next_ms - now_ms + 1;
     }
+    if (engine->soon_due_ms != INT64_MAX && engine->soon_due_ms - now_ms < wait_ms) {
+        wait_ms = engine->soon_due_ms - now_ms;
+    }
     int64_t ask_ms = engine->asked_ms + LIMIT_ASK_AGAIN_MS - now_ms;
     bool asks = engine->store->ops->shared && engine->stats.parked > 0;
     return asks && ask_ms < wait_ms ? ask_ms : wait_ms;
@@ -731,16 +737,16 @@ static void run_timers(struct engine *engine, struct batch *batch)
 }
 
 /* What others may know of the turn that ends. With the lock. */
-static void turn_publish(struct engine *engine, const struct batch *batch, bool is_led)
+static void turn_publish(struct engine *engine, size_t decided, bool is_led)
 {
     struct engine_stats *stats = &engine->stats;
     engine->turn_nanos = 0;
-    if (batch->count > 0) {
+    if (decided > 0) {
         stats->batches++;
-        histogram_add(stats->batch_sizes, batch->count, 1);
+        histogram_add(stats->batch_sizes, decided, 1);
     }
     stats->turns_led += is_led;
-    stats->turns_own += !is_led && batch->count > 0;
+    stats->turns_own += !is_led && decided > 0;
     stats->now_ms = engine->cycle.now_ms;
     stats->parked = engine->parked.count;
     stats->clock_held = engine->cycle.clock_held;
@@ -755,6 +761,38 @@ static void turn_publish(struct engine *engine, const struct batch *batch, bool 
     stats->store_away = engine->away.status != OK;
     engine->committed = engine->cycle.commits;
     engine->parked_next_ms = engine->parked.next_ms;
+    engine->soon_due_ms = soon_due_ms(&engine->soon);
+}
+
+/* Answers the pure replays of a batch whose flush is to come (soon.h). Not while the flush thread
+ * works: done functions run on one thread at a time. */
+static void answer_soon(struct engine *engine, struct batch *batch)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool waits = engine->flushing || engine->failure.status != OK;
+    pthread_mutex_unlock(&engine->lock);
+    if (!engine->soon.is_on || waits) {
+        return;
+    }
+    struct engine_call **early = engine->deciding; /* the batch is decided */
+    size_t count = soon_part(
+        &engine->soon, batch->calls, &batch->count, early, clock_read(&engine->clock).boot_ms);
+    for (size_t i = 0; i < count; i++) {
+        early[i]->done(early[i]); /* the call may be freed after this */
+    }
+    pthread_mutex_lock(&engine->lock);
+    engine->stats.calls += count;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* Whether a decided batch with no calls left needs no flush of its own now. */
+static bool flush_can_wait(const struct engine *engine)
+{
+    if (engine->again.first != NULL) {
+        return true; /* the batch that answers the query will flush */
+    }
+    int64_t due_ms = soon_due_ms(&engine->soon);
+    return due_ms != INT64_MAX && due_ms > clock_read(&engine->clock).boot_ms;
 }
 
 /*
@@ -778,11 +816,17 @@ static void turn(struct engine *engine, struct batch *batch, bool is_led)
         run_batch(engine, batch);
         batch->pending = engine->cycle.pending;
     }
+    size_t decided = batch->count;
+    answer_soon(engine, batch);
+    bool waits = batch->count == 0 && flush_can_wait(engine);
+    if (!waits) {
+        soon_flushing(&engine->soon);
+    }
     pthread_mutex_lock(&engine->lock);
-    turn_publish(engine, batch, is_led);
+    turn_publish(engine, decided, is_led);
     pthread_mutex_unlock(&engine->lock);
-    if (batch->count == 0 && engine->again.first != NULL) {
-        batch_recycle(engine, batch); /* the batch that answers the query will flush */
+    if (waits) {
+        batch_recycle(engine, batch);
     } else if (!batch_hand_over(engine, batch)) {
         flush_round(engine, batch);
     }
@@ -867,6 +911,7 @@ static void call_prepare(struct engine_call *call, size_t group_left)
 {
     call->wait_until_ms = 0;
     call->parked = false;
+    call->is_pure_replay = false;
     call->group_left = (uint32_t)group_left;
 }
 
@@ -1226,6 +1271,7 @@ enum status engine_new(struct store *store, const struct engine_options *options
     store->ops->identity(store, &engine->identity, &engine->shared);
     parked_init(&engine->parked);
     engine->parked_next_ms = engine->parked.next_ms;
+    engine->soon_due_ms = INT64_MAX;
     pace_init(&engine->pace);
     enum status status = cycle_init(&engine->cycle, store, mem, err);
     engine->cycle.keys_max = options->keys_max;
@@ -1234,6 +1280,9 @@ enum status engine_new(struct store *store, const struct engine_options *options
     }
     if (status == OK) {
         status = janitor_start(&engine->janitor, err);
+    }
+    if (status == OK) {
+        status = soon_start(&engine->soon, &engine->cycle, options->replays_soon, err);
         engine->stats.entries = engine->cycle.chain.seq;
         engine->stats.counts = engine->cycle.counts;
     }
@@ -1268,6 +1317,9 @@ enum status engine_free(struct engine *engine, struct err *err)
 
     struct err closing = {0};
     if (engine->failure.status == OK && janitor_close(&engine->janitor, &closing) != OK) {
+        engine->failure = closing;
+    }
+    if (engine->failure.status == OK && soon_end(&engine->soon, &closing) != OK) {
         engine->failure = closing;
     }
     return engine_dispose(engine, err);

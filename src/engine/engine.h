@@ -16,7 +16,9 @@
  * thread costs more than it saves: calls that arrive during its flush make one larger batch.
  *
  * Promises:  E1  nothing is answered before the commit it depends on is durable (P2). A query is
- *                held back the same way: it may have read data that is not yet on disk.
+ *                held back the same way: it may have read data that is not yet on disk. With
+ *                engine_options.replays_soon, a pure replay is answered after its commit and before
+ *                its flush (soon.h): the outcome that it shows is durable, its own entry is not.
  *            E2  within a batch, later requests see the changes of earlier ones.
  *            E3  an idle engine adds no delay: a batch is whatever was waiting.
  *            E4  every arrival that gets an answer has exactly one evidence entry (P10).
@@ -82,6 +84,8 @@ struct engine_call {
     int64_t boot_before_ms;   /* … and slightly earlier */
     bool refused;             /* its dependent group did not happen because this call was refused;
                                  decision says how, if it was decided */
+    bool is_pure_replay;      /* it shows a durable outcome, and only its own entry and the count of
+                                 duplicates are not durable yet (soon.h) */
     uint32_t decided;         /* how often it was decided: once more after each lost race */
 
     /* The engine's own. */
@@ -99,6 +103,7 @@ struct engine_options {
     const struct clock *clock;   /* of its timers; NULL: the machine's */
     int64_t checkpoint_every_ms; /* signed checkpoints of the evidence; 0: 60 s */
     uint64_t keys_max;           /* live keys: a begin beyond this is refused; 0: no limit */
+    bool replays_soon;           /* answer pure replays before their flush, where the store can */
 };
 
 enum { ENGINE_BUCKETS = 16 }; /* of a histogram; powers of two */

@@ -131,6 +131,7 @@ static void remember(struct cycle *cycle, struct work *work, struct step *step,
     if (change->kind == CHANGE_PUT) {
         seen->request_body = change->request_body;
         seen->outcome_body = change->outcome_body;
+        seen->durable = false;
         step->next = next;
     }
     count_change(cycle, found, next);
@@ -339,6 +340,16 @@ static enum status make_answer(struct cycle *cycle, struct step *step,
     return status;
 }
 
+/* Whether the answer shows only what was durable before this batch. What an order of sources says
+ * may be newer, so a call with a source never does. */
+static bool is_pure_replay(const struct step *step)
+{
+    const struct decision *decision = &step->call->decision;
+    return step->call->request.kind == REQUEST_BEGIN && step->source == NULL &&
+           decision->kind == DECISION_DUPLICATE_REPLAYED && decision->change == CHANGE_TOUCH &&
+           record_status_sealed(step->found->status) && step->key->durable;
+}
+
 /* The request is from a lost future, or its tenant is in quarantine (quarantine.h). */
 static bool is_quarantined(struct cycle *cycle, const struct work *work, const struct step *step)
 {
@@ -385,6 +396,7 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
     if (status != OK) {
         return status;
     }
+    call->is_pure_replay = is_pure_replay(step);
     make_change(step, next, &changes[1]);
     if (call->decision.change != CHANGE_NONE) {
         remember(cycle, work, step, next, &changes[1]);
@@ -462,6 +474,7 @@ void step_clear(struct step *step, int64_t now_ms)
     struct engine_call *call = step->call;
     call->parked = false;
     call->refused = false;
+    call->is_pure_replay = false;
     call->outcome = SLICE_EMPTY;
     call->first_body = SLICE_EMPTY;
     call->now_ms = now_ms;

@@ -620,7 +620,8 @@ enum status note_check(const struct note *note, struct err *err)
                 err, E_INVALID, "%s of the note is too long or not valid UTF-8", texts[i].name);
         }
     }
-    if (note->tenant.len == 0 && note->kind != NOTE_CONFIG_CHANGED) {
+    if (note->tenant.len == 0 && note->kind != NOTE_CONFIG_CHANGED &&
+        note->kind != NOTE_INTERRUPTED) {
         return err_set(err, E_INVALID, "the note has no tenant");
     }
     if (note->kind != NOTE_DUPLICATES) {
@@ -643,6 +644,7 @@ static const char *note_type(enum note_kind kind)
     case NOTE_ACCESS_READ: return "access.read";
     case NOTE_CONFIG_CHANGED: return "config.changed";
     case NOTE_ACKNOWLEDGED: return "delivery.acknowledged";
+    case NOTE_INTERRUPTED: return "evidence.interrupted";
     case NOTE_DUPLICATES: break;
     }
     return "observation.emitted";

@@ -397,7 +397,8 @@ static void check_note(struct members *top, const struct entry_view *view)
         fail(top, "count"); /* coalesced duplicates need a count and a key */
     }
     if (!view->decides && !duplicates && !view->archives && !slice_is(view->type, "access.read") &&
-        !slice_is(view->type, "config.changed") && !slice_is(view->type, "delivery.acknowledged")) {
+        !slice_is(view->type, "config.changed") && !slice_is(view->type, "delivery.acknowledged") &&
+        !slice_is(view->type, "evidence.interrupted")) {
         fail(top, "decided");
     }
 }

@@ -21,12 +21,14 @@ enum note_kind {
                             entry: "observation.emitted" with their count */
     NOTE_ACKNOWLEDGED,   /* a message was acknowledged to its broker although its delivery is not
                             settled: only a person can move it. "delivery.acknowledged" */
+    NOTE_INTERRUPTED, /* the last process ended before its last flush, and with `evidence.replays:
+                            soon` entries about replays may be missing: "evidence.interrupted" */
 };
 
 struct note {
     enum note_kind kind;
-    struct slice tenant;       /* the owner of the evidence; may be empty only for config */
-    struct record_key key;     /* duplicates: their key, sealed, of the same tenant */
+    struct slice tenant;   /* the owner of the evidence; may be empty for config and interrupted */
+    struct record_key key; /* duplicates: their key, sealed, of the same tenant */
     struct op_id operation_id; /* access: the record that was read; zero: more than one.
                                   Acknowledged: the delivery */
     enum record_kind about;    /* access: the record's kind; 0: an operation */

@@ -204,8 +204,9 @@ static enum status open_engine(struct server *server, struct err *err)
 {
     const struct config *config = server->config;
     struct store_options how = {.retain_ms = config->retain_ms};
-    struct engine_options options = {
-        .checkpoint_every_ms = config->checkpoint_every_ms, .keys_max = config->keys_max};
+    struct engine_options options = {.checkpoint_every_ms = config->checkpoint_every_ms,
+        .keys_max = config->keys_max,
+        .replays_soon = config->replays == CONFIG_REPLAYS_SOON};
     struct store *store = NULL;
     enum status status = store_open(config->store, &how, &store, err);
     if (status != OK) {

@@ -170,6 +170,20 @@ static const char *fault_caution(struct store *store, size_t number)
     return wrapped->ops->caution(wrapped, number);
 }
 
+static bool fault_is_marked(struct store *store)
+{
+    struct store *wrapped = ((struct fault *)store)->wrapped;
+    return wrapped->ops->soon->is_marked(wrapped);
+}
+
+static enum status fault_mark(struct store *store, bool on, struct err *err)
+{
+    struct store *wrapped = ((struct fault *)store)->wrapped;
+    return wrapped->ops->soon->mark(wrapped, on, err);
+}
+
+static const struct store_soon fault_soon = {.is_marked = fault_is_marked, .mark = fault_mark};
+
 /* Functions that the wrapped store may lack. */
 static void fault_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
 {
@@ -180,6 +194,7 @@ static void fault_ops_optional(struct store_ops *ops, const struct store_ops *wr
     ops->listen = wrapped->listen == NULL ? NULL : fault_listen;
     ops->chains = wrapped->chains == NULL ? NULL : fault_inner_chains;
     ops->caution = wrapped->caution == NULL ? NULL : fault_caution;
+    ops->soon = wrapped->soon == NULL ? NULL : &fault_soon;
 }
 
 static const struct store_housekeeping fault_housekeeping = {

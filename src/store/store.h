@@ -174,6 +174,8 @@ struct store_want {
     struct slice outcome;               /* bytes of the bodies, checked against their digests */
     struct slice request;
     enum status body_status; /* OK, or E_NOMEM for this call alone: a body did not fit */
+    bool durable;            /* by key: the record and its bodies are on stable storage, apart from
+                                touches. A store that does not know leaves it false */
 };
 
 /* Everything that a batch needs from a store. Wants may repeat each other. */
@@ -403,6 +405,19 @@ struct store_intake {
 };
 
 /*
+ * For answers that leave before their commit is durable (engine/soon.h). A process that gives such
+ * answers marks the store first, and removes the mark after its last flush. Only a store that sets
+ * store_want.durable has this.
+ */
+struct store_soon {
+    /* Whether the mark was there when the store was opened, or has been set since. */
+    bool (*is_marked)(struct store *store);
+    /* Sets or removes the mark, durably. E_UNAVAILABLE: it is as it was, or removed but not
+     * durably. */
+    enum status (*mark)(struct store *store, bool on, struct err *err);
+};
+
+/*
  * What a store takes over from a different store (`once copy`). Opening with it creates the store,
  * or continues the unfinished copy of the same store in the same state. Until the copy is finished
  * nobody else can open it. Inherited chains have ended: this store continues none of them, except
@@ -475,6 +490,8 @@ struct store_ops {
     const struct store_housekeeping *housekeeping; /* NULL: it needs none */
     const struct store_inheriting *inheriting;     /* NULL: it cannot be the target of a copy */
     const struct store_intake *intake;             /* NULL: it has no functions for applications */
+    const struct store_soon *soon; /* NULL: its commits are durable when they return, or no answer
+                                      may leave before their flush */
 
     /* Only shared stores have the next two; NULL otherwise. */
 

@@ -136,6 +136,21 @@ static const char *trace_caution(struct store *store, size_t number)
     return wrapped->ops->caution(wrapped, number);
 }
 
+static bool trace_is_marked(struct store *store)
+{
+    struct store *wrapped = trace_of(store)->wrapped;
+    return wrapped->ops->soon->is_marked(wrapped);
+}
+
+static enum status trace_mark(struct store *store, bool on, struct err *err)
+{
+    struct trace *trace = trace_of(store);
+    enum status status = trace->wrapped->ops->soon->mark(trace->wrapped, on, err);
+    return trace_say(trace, on ? "mark" : "unmark", "", status, err);
+}
+
+static const struct store_soon trace_soon = {.is_marked = trace_is_marked, .mark = trace_mark};
+
 /* Functions that the wrapped store may lack. */
 static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
 {
@@ -146,6 +161,7 @@ static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wr
     ops->listen = wrapped->listen == NULL ? NULL : trace_listen;
     ops->chains = wrapped->chains == NULL ? NULL : trace_chains;
     ops->caution = wrapped->caution == NULL ? NULL : trace_caution;
+    ops->soon = wrapped->soon == NULL ? NULL : &trace_soon;
 }
 
 /* The housekeeping functions of the wrapped store; no table if it has none. */

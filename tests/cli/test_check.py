@@ -26,6 +26,16 @@ def test_a_good_file_is_0_with_a_summary(once):
     assert "journal:/var/lib/once" in done.text
 
 
+def test_replays_soon_on_a_store_without_it_is_a_warning(once):
+    soon = "evidence: {replays: soon}\n"
+    done = once("check", write(once, "store: journal:./x\n" + soon))
+    assert (done.code, done.err) == (0, b"")
+    done = once("check", write(once, "store: redis://127.0.0.1/0\n" + soon))
+    assert done.code == 0 and "replays: soon has no effect on this store" in done.message
+    done = once("check", write(once, "evidence: {replays: later}\n"))
+    assert done.code == 78 and "durable" in done.message
+
+
 def test_a_bad_file_is_78_with_every_fault_at_its_place(once):
     done = once("check", write(once, BAD))
     assert done.code == 78 and done.out == b""

@@ -31,6 +31,8 @@ struct kit {
     struct store_ops ops;          /* … and the same with commit counted */
     size_t changes_most;           /* in one commit so far */
     size_t commits;                /* with changes in them */
+    _Atomic size_t committed;      /* all of them … */
+    _Atomic size_t durable;        /* … and those that a flush has covered */
 };
 
 static struct kit kit;
@@ -46,7 +48,17 @@ static inline enum status kit_commit(
 {
     kit.commits += commit->count > 0;
     kit.changes_most = commit->count > kit.changes_most ? commit->count : kit.changes_most;
-    return kit.inner->commit(store, commit, err);
+    enum status status = kit.inner->commit(store, commit, err);
+    kit.committed += status == OK;
+    return status;
+}
+
+static inline enum status kit_flush(struct store *store, struct err *err)
+{
+    size_t committed = kit.committed;
+    enum status status = kit.inner->flush(store, err);
+    kit.durable = status == OK ? committed : kit.durable;
+    return status;
 }
 
 static inline void kit_open(void)
@@ -61,6 +73,7 @@ static inline void kit_open(void)
     kit.inner = store->ops;
     kit.ops = *store->ops;
     kit.ops.commit = kit_commit;
+    kit.ops.flush = kit_flush;
     store->ops = &kit.ops;
     assert_int_equal(engine_new(store, &kit.options, &kit.engine, &err), OK);
 }

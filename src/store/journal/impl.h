@@ -175,6 +175,7 @@ struct journal {
     uint64_t witness_batch;    /* the batch that it holds */
     bool witness_due;          /* it must be written */
     uint64_t batch_opened;     /* the number of the next batch at opening */
+    bool replays_soon;         /* the file of store_soon's mark is there */
 };
 
 static inline struct journal *journal_of(struct store *store)
@@ -330,6 +331,11 @@ enum status journal_entries(struct store *store, const struct entry_range *range
 /* The record of a slot, with its touches counted, in the arena. */
 enum status record_read(struct journal *journal, const struct slot *slot, struct arena *arena,
     const struct record **ret_record, struct err *err) MUST_CHECK;
+
+/* soon.c: the mark of store_soon. */
+/* Whether the file is there. If it cannot be read, it counts as there. */
+bool soon_look(const struct journal *journal);
+extern const struct store_soon journal_soon;
 
 /* recover.c: fold the files into the index. */
 enum status journal_recover(struct journal *journal, struct err *err) MUST_CHECK;

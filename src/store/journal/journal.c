@@ -542,6 +542,7 @@ static const struct store_ops journal_ops = {
     .housekeeping = &journal_housekeeping,
     .inheriting = &journal_inheriting,
     .chains = journal_chains,
+    .soon = &journal_soon,
 };
 
 static struct journal *journal_new(
@@ -580,7 +581,8 @@ static struct journal *journal_new(
 static void leftovers_remove(struct journal *journal)
 {
     static const char *const names[] = {
-        "spare", "index.tmp", "squeeze.tmp", "reached.tmp", "inherited.tmp", "probe.tmp"};
+        "spare", "index.tmp", "squeeze.tmp", "reached.tmp", "inherited.tmp", "probe.tmp",
+        "replays-soon.tmp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct path path = journal_path(journal, names[i]);
         (void)journal->io->unlink(journal->io->context, path.text);
@@ -616,6 +618,7 @@ static enum status journal_start(
         status = lock_take(journal, options->lock_wait_ms, err);
         if (status == OK && !journal->read_only) {
             leftovers_remove(journal);
+            journal->replays_soon = soon_look(journal);
             status = way_open(journal, err);
         }
     }

@@ -7,9 +7,11 @@
 #include "core/source.h"
 #include "store/journal/impl.h"
 
+/* *ret_durable: the record, and with it its bodies (J6), is on stable storage. */
 static enum status key_read(struct journal *journal, const struct digest *hash, struct arena *arena,
-    const struct record **ret_record, struct err *err)
+    const struct record **ret_record, bool *ret_durable, struct err *err)
 {
+    *ret_durable = false;
     const struct slot *slot = index_find(&journal->index, hash);
     if (slot == NULL) {
         return OK;
@@ -21,6 +23,8 @@ static enum status key_read(struct journal *journal, const struct digest *hash, 
         return place_corrupt(slot->place, "the record here has a different key", err);
     }
     *ret_record = status == OK ? record : NULL;
+    *ret_durable =
+        status == OK && slot->place < atomic_load_explicit(&journal->stable, memory_order_acquire);
     return status;
 }
 
@@ -64,10 +68,11 @@ static enum status want_more(
     const struct record *record = want->record;
     struct want_choice choice = want_choose(want, batch->now_ms);
     enum status status = OK;
+    bool is_durable; /* of the source: nobody asks */
     if (want->source && source_ordered(&record->source)) {
         status = source_key_seal(&record->key, &record->source, &want->source_key, err);
         status = status == OK ? key_read(journal, &want->source_key.hash, batch->arena,
-                                    &want->source_record, err)
+                                    &want->source_record, &is_durable, err)
                               : status;
     }
     if (status == OK && choice.outcome) {
@@ -86,11 +91,13 @@ static enum status want_read(
     want->record = want->source_record = NULL;
     want->outcome = want->request = SLICE_EMPTY;
     want->body_status = OK;
+    want->durable = false;
     if (want->same != NULL) {
         ASSERT(want->same >= batch->wants && want->same < want);
         want->record = want->same->record;
+        want->durable = want->same->durable;
     } else if (want->key != NULL) {
-        status = key_read(journal, want->key, batch->arena, &want->record, err);
+        status = key_read(journal, want->key, batch->arena, &want->record, &want->durable, err);
     } else {
         status = id_read(journal, want, batch->arena, &want->record, err);
     }
