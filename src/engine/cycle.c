@@ -237,7 +237,7 @@ static void seen_step(struct cycle *cycle, struct step *step)
         seen_load(step->key, want->record, want->durable);
     }
     if (step->lane != NULL) {
-        seen_load(step->lane, step->lane->want->record);
+        seen_load(step->lane, step->lane->want->record, false);
     }
     if (step->source != NULL) { /* asked for by its own key */
         seen_load(step->source, step->source->want->record, false);
