@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""bench_http: durable begins over HTTP beside nginx, Redis and PostgreSQL (B1, B2, B3).
+"""bench_http: durable begins over HTTP beside nginx, Redis and PostgreSQL (B1, B2, B3), and what a
+disk that stalls now and then does to requests that need no disk (B1-stalls).
 
     bench_http.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [only=B1] [alone=1]
 
@@ -32,6 +33,9 @@ RUN_NUMBERS = 10 ** 12  # numbers that one run may use
 PEERS = [("B1", "nginx", "nginx, a static 200", 0.7), ("B2", "redis", "Redis, SET NX, fsync always",
     1.1), ("B3", "postgres", "PostgreSQL, INSERT", 3.0)]
 WHAT = f"durable begins over HTTP, {CONNECTIONS} connections"
+STALLS = "B1-stalls"
+STALL_MS, STALL_EVERY_MS = 50, 2000
+STALLS_RATE, LIVE_RATE, LIVE_CONNECTIONS = 2000, 500, 16  # a second; far from what it can do
 
 
 class Missing(Exception):
@@ -142,18 +146,30 @@ class Web(Process):
             raise Missing(f"{self.name}: {result['errors']} of wrk's requests failed")
         return result["requests"] / result["seconds"], result["requests"]
 
+    def latency_begin(self, rate, seconds, connections=CONNECTIONS, request=None):
+        return subprocess.Popen([self.tools / "bench_open", f"port={self.port}",
+            f"rate={rate:.0f}", f"seconds={seconds:g}", f"connections={connections}",
+            f"request={request or self.request}", f"first={self.first()}"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    @staticmethod
+    def latency_end(load):
+        out, fault = load.communicate()
+        if load.returncode != 0:
+            raise Missing(fault.strip())
+        return json.loads(out)
+
     def latency(self, rate, seconds):
         """Of requests that come at this rate, whatever becomes of those before them."""
-        done = subprocess.run([self.tools / "bench_open", f"port={self.port}", f"rate={rate:.0f}",
-            f"seconds={seconds:g}", f"connections={CONNECTIONS}", f"request={self.request}",
-            f"first={self.first()}"], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Missing(done.stderr.strip())
-        return json.loads(done.stdout)
+        return self.latency_end(self.latency_begin(rate, seconds))
 
 
 class Once(Web):
     name = "once"
+    store_options = ""
+
+    def environment(self, directory):
+        return {}
 
     def __init__(self, directory, tools, binary):
         super().__init__(directory, tools)
@@ -161,7 +177,7 @@ class Once(Web):
         config = self.directory / "once.yaml"
         config.write_text("log: {decisions: false}\n")
         self.launch(binary, "serve", "--listen", "127.0.0.1:0", "--config", config, "--store",
-            f"journal:{self.directory}/data")
+            f"journal:{self.directory}/data{self.store_options}", **self.environment(directory))
         text = self.directory / "log"
         address = r"http://127\.0\.0\.1:(\d+)"
         wait_until(lambda: self.check() or re.search(address, text.read_text()), "once serve")
@@ -189,6 +205,31 @@ class Once(Web):
         if granted < requests:
             raise Missing(f"only {granted} of {requests} begins were granted")
         return rate, requests
+
+
+class Stalling(Once):
+    """Once on a disk that stalls now and then: one flush in a while takes longer."""
+
+    name = "stalling"
+    store_options = "?write=buffered"  # its flush is an fdatasync, which can be made to wait
+
+    def environment(self, directory):
+        shim = directory / "stall_shim.so"
+        done = subprocess.run([found("cc"), "-O2", "-shared", "-fPIC", "-o", shim,
+            HERE / "stall_shim.c"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Missing(f"cc: {done.stderr[-300:]}")
+        return {"env": dict(os.environ, LD_PRELOAD=str(shim), BENCH_STALL_MS=str(STALL_MS),
+            BENCH_STALL_EVERY_MS=str(STALL_EVERY_MS))}
+
+    def both(self, seconds):
+        """Latencies of requests that need no disk, and of begins, at the same time."""
+        live = self.directory / "live"
+        live.write_text(f"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Number: {MARKS}\r\n\r\n",
+            newline="")
+        loads = [self.latency_begin(LIVE_RATE, seconds, LIVE_CONNECTIONS, live),
+            self.latency_begin(STALLS_RATE, seconds)]
+        return [self.latency_end(load) for load in loads]
 
 
 class Nginx(Web):
@@ -358,6 +399,23 @@ def half_load(rates, seconds, **servers):
     return {"half_load": half}
 
 
+def stalls_row(server, seconds, rounds):
+    """Who only passes by must not wait for the disk. The begins of a stall do, whoever flushes."""
+    server.load(1)
+    seconds = max(4 * seconds, 3 * STALL_EVERY_MS / 1000)
+    results = []
+    for number in range(max(1, rounds // 2)):
+        say(f"a disk that stalls: {number + 1} of {max(1, rounds // 2)}")
+        results.append(server.both(seconds))
+    middle = lambda place, part: statistics.median(one[place][part] for one in results)
+    parts = ("p50_us", "p99_us", "p999_us")
+    return {"id": STALLS, "what": f"GET /livez, p99, beside {STALLS_RATE:,} begins/s on a disk that"
+        f" stalls {STALL_MS} ms every {STALL_EVERY_MS / 1000:g} s", "unit": "ms", "better": "info",
+        "figure": round(middle(0, "p99_us") / 1000, 3), "half_load": {"rate": STALLS_RATE,
+        "GET /livez beside begins": {part: middle(0, part) for part in parts},
+        "begins": {part: middle(1, part) for part in parts}}}
+
+
 class Bench:
     def __init__(self, options):
         self.directory, self.tools = Path(options["dir"]), Path(options["tools"])
@@ -368,6 +426,8 @@ class Bench:
     def make(self, name):
         if name == "once":
             return Once(self.directory, self.tools, self.binary)
+        if name == "stalling":
+            return Stalling(self.directory, self.tools, self.binary)
         if name == "nginx":
             return Nginx(self.directory, self.tools)
         return {"redis": Redis, "postgres": Postgres}[name](self.directory)
@@ -417,10 +477,15 @@ class Bench:
             process.stop()
 
     def run(self):
-        missing = self.start_all()
-        for number in range(self.rounds + 1):
-            self.round(number)
-        self.report(missing)
+        if self.only != STALLS:
+            missing = self.start_all()
+            for number in range(self.rounds + 1):
+                self.round(number)
+            self.report(missing)
+        if self.only in ("", STALLS):
+            self.start("stalling")
+            print(json.dumps(stalls_row(self.running["stalling"], self.seconds, self.rounds)),
+                flush=True)
 
 
 def main():

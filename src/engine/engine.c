@@ -460,12 +460,13 @@ static bool may_lead(const struct engine *engine)
     return woken == NULL;
 }
 
-/* After a turn: somebody must come for the calls that wait (T1). With the lock. */
+/* After a turn: somebody must come for the calls that wait (T1). A seat that was nudged before a
+ * turn for the timers alone is not nudged again, and has no more time. With the lock. */
 static void turn_pass(struct engine *engine)
 {
     const struct engine_call *first =
         engine->ready.first != NULL ? engine->ready.first : engine->queue.first;
-    if (has_calls(engine)) {
+    if (has_calls(engine) && !engine->nudged) {
         struct engine_seat *seat = may_lead(engine) ? first->seat : NULL;
         engine->nudged = seat != NULL && seat->nudge != NULL;
         if (engine->nudged) {
@@ -540,6 +541,7 @@ static struct batch *own_begin(struct engine *engine)
     engine->wanted = false;
     engine->starved = false;
     bool takes_calls = !is_awaited(engine);
+    engine->nudged = !takes_calls;
     turn_move(engine, TURN_OWN);
     turn_check(engine);
     return batch_take(engine, takes_calls);
@@ -853,8 +855,12 @@ static void *engine_main(void *context)
  * the lock. */
 static struct batch *lead_begin(struct engine *engine)
 {
-    if (engine->state != TURN_FREE || !has_calls(engine)) {
-        return NULL; /* T2 */
+    if (engine->state != TURN_FREE) {
+        engine->nudged = false; /* it may be the one who was nudged, and it does not wait */
+        return NULL;            /* T2 */
+    }
+    if (!has_calls(engine)) {
+        return NULL;
     }
     if (!may_lead(engine)) {
         wake(engine);
