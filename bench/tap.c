@@ -25,26 +25,42 @@ static bool flushes(const struct tap *tap)
     return false;
 }
 
-static ssize_t tap_pwrite(void *context, int fd, const void *bytes, size_t size, uint64_t offset)
+static void note(struct tap *tap, const void *bytes, size_t size)
 {
-    struct tap *tap = context;
-    ssize_t written = io_system.pwrite(io_system.context, fd, bytes, size, offset);
-    if (tap->open && written > 0 && flushes(tap) && !begins_with_zeros(bytes, size)) {
+    if (tap->open && flushes(tap) && !begins_with_zeros(bytes, size)) {
         if (tap->count < tap->cap) {
-            tap->sizes[tap->count] = (uint32_t)written;
+            tap->sizes[tap->count] = (uint32_t)size;
         }
         tap->count++;
-        tap->bytes += (uint64_t)written;
-        tap->size_largest =
-            (size_t)written > tap->size_largest ? (size_t)written : tap->size_largest;
+        tap->bytes += size;
+        tap->size_largest = size > tap->size_largest ? size : tap->size_largest;
+    }
+}
+
+static ssize_t tap_pwrite(void *context, int fd, const void *bytes, size_t size, uint64_t offset)
+{
+    ssize_t written = io_system.pwrite(io_system.context, fd, bytes, size, offset);
+    if (written > 0) {
+        note(context, bytes, (size_t)written);
     }
     return written;
+}
+
+static int tap_ring_begin(
+    void *context, struct io_ring *ring, int fd, const void *bytes, size_t size, uint64_t offset)
+{
+    int refused = io_system.ring_begin(io_system.context, ring, fd, bytes, size, offset);
+    if (refused == 0) {
+        note(context, bytes, size);
+    }
+    return refused;
 }
 
 void tap_init(struct tap *tap, size_t batches_max)
 {
     *tap = (struct tap){.io = io_system, .cap = batches_max};
     tap->io.pwrite = tap_pwrite; /* the system's others do not look at their context */
+    tap->io.ring_begin = io_system.ring_begin == NULL ? NULL : tap_ring_begin;
     tap->io.context = tap;
     tap->sizes = mem_zalloc(&mem_libc, batches_max, sizeof *tap->sizes);
     if (tap->sizes == NULL) {

@@ -1,8 +1,9 @@
 /*
  * tap: the machine's io, with the size of each batch noted as it is written.
  *
- * A batch is a write by a thread that flushes which does not begin with zeros; zeros written
- * ahead and saved indexes are the journal's own affair, not what a bare append has to write.
+ * A batch is a write by a thread that flushes, in whichever way, which does not begin with zeros;
+ * zeros written ahead and saved indexes are the journal's own affair, not what a bare append has to
+ * write.
  */
 #ifndef ONCE_BENCH_TAP_H
 #define ONCE_BENCH_TAP_H

@@ -446,6 +446,23 @@ struct store_inheriting {
     enum status (*finish)(struct store *store, struct err *err);
 };
 
+/*
+ * A flush that no thread waits for, beside flush. Other calls go on meanwhile, and any of them may
+ * land it, because it needs the medium: call land before waiting for the event.
+ */
+struct store_flight {
+    /* Begins to write everything committed. *ret_landed: it is on stable storage already, as always
+     * where the machine does not offer more. Not while one is under way: it would wait for it. The
+     * thread that calls this must live until it has landed. Fails as flush does. */
+    enum status (*start)(struct store *store, bool *ret_landed, struct err *err);
+    /* Whether everything that the last start began is on stable storage. Returns at once; from any
+     * thread. E_UNKNOWN: as of flush, and for good. */
+    enum status (*land)(struct store *store, bool *ret_landed, struct err *err);
+    /* A descriptor to poll for reading: land may succeed then. -1: nothing is under way. It belongs
+     * to the store and may be a different one after the next start. */
+    int (*event)(struct store *store);
+};
+
 struct store_ops {
     const char *name; /* "journal", "mem", … */
     bool shared;      /* other processes may change it (S9 to S13): beat and listen are set, and a
@@ -490,6 +507,7 @@ struct store_ops {
     const struct store_housekeeping *housekeeping; /* NULL: it needs none */
     const struct store_inheriting *inheriting;     /* NULL: it cannot be the target of a copy */
     const struct store_intake *intake;             /* NULL: it has no functions for applications */
+    const struct store_flight *flight;             /* NULL: only flush */
     const struct store_soon *soon; /* NULL: its commits are durable when they return, or no answer
                                       may leave before their flush */
 

@@ -9,6 +9,8 @@
  *   open       in memory only. Crash: gone; nobody was answered.
  *   in flight  on its way. Crash: all, nothing, or some sectors of it are there; the rest are zeros
  *              (J3). Recovery keeps a whole batch and cuts any other; nobody was answered.
+ *              A thread waits for it, or none does (flight_loose): then the next one that needs it
+ *              to be stable, or asks, lands it.
  *   stable     acknowledged. Never written again (J1). The last few stay in memory, so that a seal
  *              soon after its begin reads no file.
  *   failed     a write or flush failed: from now on the store returns only E_UNKNOWN (P11).
@@ -143,6 +145,8 @@ struct journal {
     struct buffer buffers[JOURNAL_BUFFERS]; /* a ring: kept, in flight, active, empty */
     struct buffer *active;                  /* commits go here */
     struct buffer *flight;                  /* being written; NULL: none */
+    bool flight_loose;                      /* no thread waits for it: whoever needs it lands it */
+    struct mark flight_after;               /* before the batch after it */
     unsigned recent_first;                  /* in buffers: the oldest batch that is kept */
     unsigned recent_count;                  /* batches that are kept, from there on */
     size_t recent_bytes;                    /* memory they take */
@@ -281,6 +285,7 @@ int identity_open(const struct io *io, const char *directory, struct path *ret_p
 /* write.c: commit and flush. */
 enum status journal_commit(struct store *store, const struct commit *commit, struct err *err);
 enum status journal_flush(struct store *store, struct err *err);
+extern const struct store_flight journal_flight;
 /* Commits the time, if the last commit was long ago and something waits for time to pass. */
 enum status journal_pass_time(struct journal *journal, struct err *err) MUST_CHECK;
 /* Writes a record again at the end, with its bodies (FRAME_MOVED). */

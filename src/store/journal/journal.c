@@ -541,6 +541,7 @@ static const struct store_ops journal_ops = {
     .close = journal_close,
     .housekeeping = &journal_housekeeping,
     .inheriting = &journal_inheriting,
+    .flight = &journal_flight,
     .chains = journal_chains,
     .soon = &journal_soon,
 };

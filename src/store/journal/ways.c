@@ -146,6 +146,11 @@ bool batch_writer_ended(struct batch_writer *writer, bool wait, int *ret_failed)
     return true;
 }
 
+int batch_writer_event(const struct batch_writer *writer)
+{
+    return writer->in_ring ? writer->io->ring_fd(writer->io->context, writer->ring) : -1;
+}
+
 int batch_writer_write(
     struct batch_writer *writer, int fd, const void *bytes, size_t size, uint64_t offset)
 {

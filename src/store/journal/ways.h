@@ -44,6 +44,8 @@ void batch_writer_begin(
     struct batch_writer *writer, int fd, const void *bytes, size_t size, uint64_t offset);
 /* True if the write has ended: *ret_failed is 0 or -errno. With `wait` it returns only then. */
 bool batch_writer_ended(struct batch_writer *writer, bool wait, int *ret_failed);
+/* A descriptor that is readable when the write that was begun has ended; -1: it ended at once. */
+int batch_writer_event(const struct batch_writer *writer);
 /* Both: writes and waits. 0 or -errno. */
 int batch_writer_write(struct batch_writer *writer, int fd, const void *bytes, size_t size,
     uint64_t offset) MUST_CHECK;

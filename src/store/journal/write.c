@@ -136,36 +136,15 @@ static void flight_done(struct journal *journal, size_t length)
         memory_order_release);
 }
 
-enum status flush_locked(struct journal *journal, struct err *err)
+/* The batch in flight has been written, or not. With the mutex. */
+static enum status flight_end(struct journal *journal, int failed, struct err *err)
 {
-    while (journal->flight != NULL) {
-        (void)pthread_cond_wait(&journal->changed, &journal->mutex);
-    }
-    enum status status = journal_failed(journal, err);
-    struct buffer *buffer = journal->active;
-    if (status != OK || buffer->len == 0) {
-        return status;
-    }
-    ASSERT(place_segment(buffer->mark.place) == journal->tail.number);
+    enum status status = OK;
+    const struct buffer *buffer = journal->flight;
     size_t length = (size_t)block_up(buffer->len);
-    ASSERT(place_offset(buffer->mark.place) + length <= journal->tail.zeroed); /* J3 */
-    journal->flight = buffer;
-    journal->active = buffer_behind(journal, buffer);
-    ASSERT(journal->active->len == 0);
-    struct mark after = buffer->after;
-    after.place = buffer->mark.place + length;
-    after.batch = buffer->mark.batch + 1;
-    journal->next = after;
-    (void)pthread_mutex_unlock(&journal->mutex);
-
-    ASSERT(buffer_finish(buffer, journal->tail.seed) == length);
-    int failed = batch_writer_write(&journal->writer, journal->tail.fd_batch, buffer->data, length,
-        place_offset(buffer->mark.place));
-
-    (void)pthread_mutex_lock(&journal->mutex);
     if (failed == 0) {
-        journal->stable_mark = after;
-        atomic_store_explicit(&journal->stable, after.place, memory_order_release);
+        journal->stable_mark = journal->flight_after;
+        atomic_store_explicit(&journal->stable, journal->flight_after.place, memory_order_release);
     } else {
         struct err cause = {0};
         (void)err_errno(&cause, E_UNKNOWN, -failed,
@@ -178,9 +157,82 @@ enum status flush_locked(struct journal *journal, struct err *err)
     return status;
 }
 
-enum status journal_flush(struct store *store, struct err *err)
+/* Lands a batch that no thread waits for, if it has been written. With the mutex, which is released
+ * meanwhile. */
+static enum status flight_land(
+    struct journal *journal, bool wait, bool *ret_landed, struct err *err)
 {
-    struct journal *journal = journal_of(store);
+    ASSERT(journal->flight != NULL && journal->flight_loose);
+    int failed = 0;
+    journal->flight_loose = false; /* this thread has it now */
+    (void)pthread_mutex_unlock(&journal->mutex);
+    *ret_landed = batch_writer_ended(&journal->writer, wait, &failed);
+    (void)pthread_mutex_lock(&journal->mutex);
+    if (*ret_landed) {
+        return flight_end(journal, failed, err);
+    }
+    journal->flight_loose = true;
+    (void)pthread_cond_broadcast(&journal->changed); /* who waits may have it */
+    return OK;
+}
+
+/*
+ * Writes the open batch, after the one that is in flight. With `wait` it is on stable storage when
+ * this returns OK. Otherwise *ret_landed says whether it is; if not, it is loose: whoever needs it
+ * next lands it.
+ */
+static enum status flight_start(
+    struct journal *journal, bool wait, bool *ret_landed, struct err *err)
+{
+    while (journal->flight != NULL) {
+        if (journal->flight_loose) {
+            (void)flight_land(journal, true, ret_landed, NULL);
+        } else {
+            (void)pthread_cond_wait(&journal->changed, &journal->mutex);
+        }
+    }
+    *ret_landed = true;
+    enum status status = journal_failed(journal, err);
+    struct buffer *buffer = journal->active;
+    if (status != OK || buffer->len == 0) {
+        return status;
+    }
+    ASSERT(place_segment(buffer->mark.place) == journal->tail.number);
+    size_t length = (size_t)block_up(buffer->len);
+    ASSERT(place_offset(buffer->mark.place) + length <= journal->tail.zeroed); /* J3 */
+    journal->flight = buffer;
+    journal->active = buffer_behind(journal, buffer);
+    ASSERT(journal->active->len == 0);
+    journal->flight_after = buffer->after;
+    journal->flight_after.place = buffer->mark.place + length;
+    journal->flight_after.batch = buffer->mark.batch + 1;
+    journal->next = journal->flight_after;
+    (void)pthread_mutex_unlock(&journal->mutex);
+
+    int failed = 0;
+    ASSERT(buffer_finish(buffer, journal->tail.seed) == length);
+    batch_writer_begin(&journal->writer, journal->tail.fd_batch, buffer->data, length,
+        place_offset(buffer->mark.place));
+    *ret_landed = batch_writer_ended(&journal->writer, wait, &failed);
+
+    (void)pthread_mutex_lock(&journal->mutex);
+    if (*ret_landed) {
+        return flight_end(journal, failed, err);
+    }
+    journal->flight_loose = true;
+    (void)pthread_cond_broadcast(&journal->changed);
+    return OK;
+}
+
+enum status flush_locked(struct journal *journal, struct err *err)
+{
+    bool landed;
+    return flight_start(journal, true, &landed, err);
+}
+
+/* Flushes everything. Without `wait` the last batch may still be in flight. */
+static enum status flush_with(struct journal *journal, bool wait, bool *ret_landed, struct err *err)
+{
     if (journal->read_only) {
         return err_set(err, E_MISUSE, "the store was opened read-only");
     }
@@ -191,10 +243,54 @@ enum status journal_flush(struct store *store, struct err *err)
         }
     }
     (void)pthread_mutex_lock(&journal->mutex);
-    enum status status = flush_locked(journal, err);
+    enum status status = flight_start(journal, wait, ret_landed, err);
     (void)pthread_mutex_unlock(&journal->mutex);
     return status;
 }
+
+enum status journal_flush(struct store *store, struct err *err)
+{
+    bool landed;
+    return flush_with(journal_of(store), true, &landed, err);
+}
+
+static enum status journal_flush_start(struct store *store, bool *ret_landed, struct err *err)
+{
+    return flush_with(journal_of(store), false, ret_landed, err);
+}
+
+static enum status journal_flush_land(struct store *store, bool *ret_landed, struct err *err)
+{
+    struct journal *journal = journal_of(store);
+    (void)pthread_mutex_lock(&journal->mutex);
+    enum status status = OK;
+    bool landed = journal->flight == NULL;
+    if (!landed && journal->flight_loose) {
+        status = flight_land(journal, false, &landed, err);
+    }
+    if (status == OK && landed) {
+        status = journal_failed(journal, err); /* whoever landed it may not have been us */
+    }
+    (void)pthread_mutex_unlock(&journal->mutex);
+    *ret_landed = landed;
+    return status;
+}
+
+static int journal_flush_event(struct store *store)
+{
+    struct journal *journal = journal_of(store);
+    (void)pthread_mutex_lock(&journal->mutex);
+    bool waits = journal->flight != NULL && journal->flight_loose;
+    int fd = waits ? batch_writer_event(&journal->writer) : -1;
+    (void)pthread_mutex_unlock(&journal->mutex);
+    return fd;
+}
+
+const struct store_flight journal_flight = {
+    .start = journal_flush_start,
+    .land = journal_flush_land,
+    .event = journal_flush_event,
+};
 
 /* A body in a different segment is written again, so that it is in its record's segment (J6). */
 static bool body_moves(const struct body_ref *body, struct slice bytes, uint64_t segment)
