@@ -231,17 +231,7 @@ func (e *exchange) run(grant *Grant, body []byte) {
 func (e *exchange) refuse(code, operationID string, retryAfter time.Duration) {
 	r := refusingOf(e.Profile, code, e.id, operationID, retryAfter)
 	e.say(e.w.Header(), operationID, decisions[code], string(r.effect))
-	e.w.Header().Set("Content-Type", r.contentType())
-	if text := r.shouldRetry(); text != "" {
-		e.w.Header().Set("Stripe-Should-Retry", text)
-	}
-	if retryAfter > 0 {
-		seconds := int64(retryAfter.Round(time.Second) / time.Second)
-		if seconds < 1 {
-			seconds = 1
-		}
-		e.w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
-	}
+	r.addTo(e.w.Header())
 	e.send(r.status, r.body())
 }
 

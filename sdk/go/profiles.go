@@ -3,6 +3,7 @@ package once
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -90,14 +91,13 @@ type refusing struct {
 	profile      string
 	code         string
 	requestID    string
-	operationID  string        // "": none
-	retryAfter   time.Duration // 0: none
-	retryAfterMs int64         // beside it, in milliseconds
+	operationID  string // "": none
+	retryAfterMs int64  // 0: none
 }
 
 func refusingOf(profileName, code, requestID, operationID string,
 	retryAfter time.Duration) *refusing {
-	r := &refusing{refusalForms[code], profileName, code, requestID, operationID, retryAfter,
+	r := &refusing{refusalForms[code], profileName, code, requestID, operationID,
 		retryAfter.Milliseconds()}
 	if code == "idempotency_conflict" {
 		r.status = profiles[profileName].conflictStatus
@@ -113,22 +113,21 @@ func (r *refusing) body() []byte {
 	return text
 }
 
-func (r *refusing) contentType() string {
+// addTo adds the fields of the refusal's form. Stripe's libraries obey Stripe-Should-Retry.
+func (r *refusing) addTo(header http.Header) {
+	header.Set("Content-Type", "application/json")
 	if r.profile == "ietf" || r.profile == "ops" {
-		return "application/problem+json"
+		header.Set("Content-Type", "application/problem+json")
 	}
-	return "application/json"
-}
-
-// shouldRetry is the field Stripe-Should-Retry, which Stripe's libraries obey; "": none.
-func (r *refusing) shouldRetry() string {
 	switch {
 	case r.profile == "stripe" && r.code == "outcome_unknown":
-		return "false"
+		header.Set("Stripe-Should-Retry", "false")
 	case r.profile == "stripe" && r.code == "in_progress":
-		return "true"
+		header.Set("Stripe-Should-Retry", "true")
 	}
-	return ""
+	if r.retryAfterMs > 0 {
+		header.Set("Retry-After", strconv.FormatInt((r.retryAfterMs+999)/1000, 10))
+	}
 }
 
 // error is where Stripe's library and its kind look.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -285,4 +286,62 @@ func TestIDs(t *testing.T) {
 	if err != nil || time.Since(time.UnixMilli(ms)) > time.Hour {
 		t.Error(first)
 	}
+}
+
+func TestProfileVectors(t *testing.T) {
+	each(t, "sdk/profiles.json", "profiles", func(t *testing.T, one struct {
+		Profile, Missing string
+		Methods          []string
+		TTL              int64 `json:"ttl_ms"`
+		Min              int64 `json:"ttl_min_ms"`
+		Max              int64 `json:"ttl_max_ms"`
+	}) {
+		p := profiles[one.Profile]
+		equal(t, []any{p.methods, p.missing, p.ttl.Milliseconds(), p.ttlMin.Milliseconds(),
+			p.ttlMax.Milliseconds()}, []any{one.Methods, one.Missing, one.TTL, one.Min, one.Max})
+	})
+	each(t, "sdk/profiles.json", "keys", func(t *testing.T, one struct {
+		Profile, Field, Key string
+		Error               bool
+	}) {
+		key, is := profiles[one.Profile].key([]string{one.Field})
+		if is == one.Error || is && key != one.Key {
+			t.Fatalf("%s: %q: %q, %v", one.Profile, one.Field, key, is)
+		}
+	})
+	each(t, "sdk/profiles.json", "ends", func(t *testing.T, one struct {
+		Profile, End string
+		Status       int
+	}) {
+		equal(t, endOf(one.Status, nil, profiles[one.Profile].isSealed5xx), one.End)
+	})
+	each(t, "sdk/profiles.json", "refusals", func(t *testing.T, one struct {
+		Profile, Code string
+		OperationID   string `json:"operation_id"`
+		RetryAfterMs  int64  `json:"retry_after_ms"`
+		Status        int
+		Headers       map[string]string
+		Body          map[string]any
+	}) {
+		answer := httptest.NewRecorder()
+		e := &exchange{fenced: &fenced{Handlers: Handlers{Profile: one.Profile}}, w: answer,
+			id: "r-1", keyField: "k"}
+		e.refuse(one.Code, one.OperationID, time.Duration(one.RetryAfterMs)*time.Millisecond)
+		got := map[string]any{}
+		equal(t, json.Unmarshal(answer.Body.Bytes(), &got), nil)
+		if title, is := got["title"]; is {
+			equal(t, title != "" && strings.HasPrefix(one.Headers["Content-Type"],
+				"application/problem"), true)
+			delete(got, "title")
+		}
+		equal(t, got, one.Body)
+		equal(t, answer.Code, one.Status)
+		for name := range answer.Header() {
+			equal(t, contains([]string{"Content-Length", "Idempotency-Key", "Once-Operation-Id",
+				"Request-Id"}, name) || one.Headers[name] == answer.Header().Get(name), true)
+		}
+		for name, value := range one.Headers {
+			equal(t, answer.Header().Get(name), value)
+		}
+	})
 }

@@ -4,12 +4,13 @@
 //
 // Mount it before the body parsers: it reads the body, and puts it back for them. Answers to fenced
 // requests are read whole before they are sent. Reads pass through untouched.
+import { find } from "./client.js";
 import { Handlers, requestOf } from "./handlers.js";
 
 export function once(fences, options) {
   const handlers = new Handlers(fences, options);
   return (req, res, next) => {
-    if (!handlers.isFenced(req.method)) return next();
+    if (!handlers.isFenced(req)) return next();
     fence(handlers, req, res, next).catch(next);
     return undefined;
   };
@@ -22,6 +23,8 @@ async function fence(handlers, req, res, next) {
   const begun = await handlers.begin(request);
   if (!handlers.isGrant(begun)) return say(res, begun);
   req.onceGrant = begun;
+  req.headers["idempotency-key"] ??= find(request.headers, "Idempotency-Key"); // a new one
+  handlers.hold(begun, res);
   keep(res, (answer) => handlers.end(begun, request, answer));
   return next();
 }

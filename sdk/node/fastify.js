@@ -5,6 +5,7 @@
 // Answers to fenced requests are read whole before they are sent. Reads pass through untouched.
 import { Readable } from "node:stream";
 import { buffer } from "node:stream/consumers";
+import { find } from "./client.js";
 import { Handlers, requestOf } from "./handlers.js";
 
 const FENCED = Symbol("once: the grant and the request");
@@ -13,13 +14,15 @@ export async function once(app, { fences, ...options }) {
   const handlers = new Handlers(fences, options);
 
   app.addHook("preParsing", async (request, reply, payload) => {
-    if (!handlers.isFenced(request.raw.method)) return payload;
+    if (!handlers.isFenced(request.raw)) return payload;
     const body = await readBody(payload, handlers.bodyBytesMax);
     const asked = requestOf(request.raw, request.raw.url, body ?? Buffer.alloc(0));
     const begun = body === undefined ? handlers.refuse(asked, "body_too_large")
       : await handlers.begin(asked);
     if (!handlers.isGrant(begun)) return say(reply, begun);
     request[FENCED] = { grant: begun, asked };
+    request.headers["idempotency-key"] ??= find(asked.headers, "Idempotency-Key"); // a new one
+    handlers.hold(begun, reply.raw);
     const again = Readable.from(body.length > 0 ? [body] : []);
     again.receivedEncodedLength = body.length;
     return again;

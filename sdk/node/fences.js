@@ -15,6 +15,9 @@ import { judgeOnce } from "./retry.js";
 const PROBLEMS = { idempotency_conflict: Conflict, outcome_unknown: OutcomeUnknown,
   stale_fence: StaleFence, already_sealed: AlreadySealed };
 const REASON_CHARACTERS_MAX = 200;
+const LEASE = "30s"; // of work that is renewed while it runs, unless the caller says otherwise
+const RENEWALS = 3; // in each lease: two may fail
+const UNIT_MS = { ms: 1, s: 1000, m: 60000, h: 3600000, d: 86400000 };
 
 /** The right to execute now. End it with seal, release or unknown. */
 export class Grant {
@@ -49,8 +52,37 @@ export class Grant {
     await this.#end("renew", { lease });
   }
 
-  async #end(verb, members) {
-    await this.#ask(`/v1/fences/${this.operationId}/${verb}`, { fence: this.fence, ...members });
+  /** Renews the lease until the function it returns is called. `lost` is called when somebody else
+   * has taken over: nothing that this work says will be recorded. */
+  hold(lease, lost = () => {}) {
+    const every = millisecondsOf(lease) / RENEWALS;
+    if (!(every > 0)) return () => {};
+    let isOver = false;
+    let isAsking = false;
+    const timer = setInterval(async () => {
+      if (isAsking) return;
+      isAsking = true;
+      try {
+        await this.#end("renew", { lease }, { deadlineMs: every });
+      } catch (error) {
+        if (!(error instanceof OnceError)) throw error;
+        if (!isOver && (error instanceof StaleFence || error instanceof AlreadySealed)) {
+          clearInterval(timer);
+          lost();
+        }
+      } finally {
+        isAsking = false;
+      }
+    }, every);
+    return () => {
+      isOver = true;
+      clearInterval(timer);
+    };
+  }
+
+  async #end(verb, members, options) {
+    await this.#ask(`/v1/fences/${this.operationId}/${verb}`, { fence: this.fence, ...members },
+      options);
   }
 }
 
@@ -100,7 +132,7 @@ export class Fences {
     }, isPatient);
     switch (begun.decision) {
       case "first_seen":
-        return new Grant(begun, (path, body) => this.#ask(path, body));
+        return new Grant(begun, (path, body, how) => this.#ask(path, body, true, how));
       case "duplicate_replayed":
         return new Replay(begun);
       case "in_progress":
@@ -112,12 +144,14 @@ export class Fences {
   }
 
   /** Runs the function once for this key: {outcome, isReplayed, operationId}. The options are those
-   * of begin. */
+   * of begin. The work gets the grant, and a signal that is aborted when the grant is lost; the
+   * lease is renewed while it runs. */
   async do(scope, key, payload, work, options = {}) {
-    const begun = await this.begin(scope, key, payload, options);
+    const lease = options.lease ?? LEASE;
+    const begun = await this.begin(scope, key, payload, { ...options, lease });
     const { operationId } = begun;
     if (begun.isFirst) {
-      return { outcome: await perform(begun, work), isReplayed: false, operationId };
+      return { outcome: await perform(begun, work, lease), isReplayed: false, operationId };
     }
     if (begun.status === "failed" || begun.status === "rejected") throw new Failed(begun.outcome);
     return { outcome: begun.outcome, isReplayed: true, operationId };
@@ -139,9 +173,10 @@ export class Fences {
   }
 
   /** {status, document} of a request to Once. Repeating one is always safe. */
-  async #ask(path, body, isPatient = true) {
+  async #ask(path, body, isPatient = true, how = {}) {
     const request = new Request("POST", this.url + path, { body, headers: this.#headers });
-    const answer = await this.#client.sendJudged(request, isPatient ? judgeOnce : judgeBriefly);
+    const answer = await this.#client.sendJudged(request, isPatient ? judgeOnce : judgeBriefly,
+      how);
     let document;
     try {
       document = answer.json();
@@ -164,13 +199,23 @@ function judgeBriefly(facts) {
   return { ...verdict, retry: verdict.retry && facts.status !== 429 };
 }
 
-async function perform(grant, work) {
+/** The milliseconds of "30s", "1500ms", "24h"; NaN if it is not one, which Once refuses by name. */
+export function millisecondsOf(duration) {
+  const [, count, unit] = /^([0-9]{1,12})(ms|s|m|h|d)$/.exec(duration) ?? [];
+  return Number(count) * UNIT_MS[unit];
+}
+
+async function perform(grant, work, lease) {
   let outcome;
+  const lost = new AbortController();
+  const stop = grant.hold(lease, () => lost.abort());
   try {
-    outcome = await work(grant);
+    outcome = await work(grant, lost.signal);
     // The first call and every duplicate get the same.
     outcome = outcome === undefined ? null : JSON.parse(JSON.stringify(outcome));
+    stop();
   } catch (error) {
+    stop();
     if (error instanceof NotStarted) await grant.release(error.message || "it did not start");
     else if (error instanceof Failed) await record(grant, error.outcome, "failed");
     else await leaveUnknown(grant, String(error));

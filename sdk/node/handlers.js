@@ -1,19 +1,22 @@
 // Fences HTTP handlers: what the middleware for Express and Fastify shares.
 //
 // A request with a key is begun before the handler runs and sealed before its answer leaves. The
-// answers are those of the gateway's profile `ietf`: a conflict is 422, an operation that runs is
-// 409 with Retry-After, an unknown one is 409, a replay is the first answer with
+// answers are those of the gateway's profile. Under `ietf` a conflict is 422, an operation that is
+// running 409 with Retry-After, an unknown one 409, a replay the first answer with
 // Idempotent-Replayed. If Once cannot be reached nothing runs: 503.
 //
 // A request is {method, path, query, headers, body, id}; an answer {status, headers, body}. Headers
 // are [name, value] pairs.
-import { STATUS_CODES } from "node:http";
 import { isUtf8 } from "node:buffer";
+import { randomUUID } from "node:crypto";
 import { canonical, parse, sha256 } from "./canon.js";
 import { find, uuid7 } from "./client.js";
 import { Conflict, InProgress, NoAnswer, OnceError, OutcomeUnknown, Problem, Unavailable }
   from "./errors.js";
-import { Fences, Grant, leaveUnknown } from "./fences.js";
+import { Fences, Grant, leaveUnknown, millisecondsOf } from "./fences.js";
+import { FORMS, PROFILES, keyOf, profileKeyOf, refusalOf } from "./profiles.js";
+
+export { keyOf };
 
 const RELEASED = [408, 425, 429, 503]; // these say that nothing was done
 const UNKEPT = ["connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
@@ -21,54 +24,56 @@ const UNKEPT = ["connection", "keep-alive", "te", "trailer", "transfer-encoding"
   "upstream-request-id", "set-cookie", "set-cookie2", "last-modified", "content-length", "date",
   "age", "server-timing"];
 const UNKEPT_PREFIXES = ["proxy-", "once-", "ratelimit", "x-ratelimit", "x-rate-limit"];
-const DETAILS = { // code: [status, effect, retry, type of the error member, text]
-  idempotency_key_missing: [400, "no", "no", "invalid_request_error",
-    "the Idempotency-Key field is missing; nothing was done"],
-  idempotency_key_invalid: [400, "no", "no", "invalid_request_error",
-    "the Idempotency-Key field is not well formed; nothing was done"],
-  body_too_large: [413, "no", "no", "invalid_request_error",
-    "the body is too long to be fenced; nothing was done"],
-  idempotency_conflict: [422, "no", "no", "idempotency_error",
-    "the idempotency key was used with a different request; nothing was done"],
-  in_progress: [409, "unknown", "after", "invalid_request_error",
-    "the first request with this idempotency key is still running; ask again with the same key"],
-  outcome_unknown: [409, "unknown", "no", "api_error",
-    "nobody knows whether the effect happened; the operation is held until it is settled"],
-  outcome_not_retained: [410, "yes", "no", "api_error",
-    "it was executed, and its answer was too large to be kept"],
-  too_many_duplicates: [429, "no", "after", "invalid_request_error",
-    "duplicates of this key come faster than limits.duplicate_rate"],
-  unavailable: [503, "no", "safe", "api_error",
-    "Once does not take anything at the moment; nothing was done"],
-  outcome_not_sealed: [503, "unknown", "after", "api_error",
-    "the handler answered, and Once could not record its answer"],
-};
-const DECISIONS = { idempotency_conflict: "conflict_rejected", in_progress: "in_progress",
-  outcome_unknown: "held_unknown" };
-
 export class Handlers {
   #fences;
   #options;
+  #profile;
+  #stops = new WeakMap(); // of each grant: what ends its renewals
 
-  constructor(fences = new Fences(), options = {}) {
+  constructor(fences = new Fences(), { profile = "ietf", ...options } = {}) {
     this.#fences = fences;
-    this.#options = { methods: ["POST", "PUT", "PATCH", "DELETE"], wait: "10s", lease: "60s",
-      principal: principalOf, onStatus: {}, bodyBytesMax: 10 << 20, ...options };
+    this.#profile = PROFILES[profile];
+    if (!this.#profile) throw new TypeError(`there is no profile '${profile}'`);
+    const { methods, ttlMs, ttlMinMs, ttlMaxMs } = this.#profile;
+    this.#options = { methods, wait: "10s", lease: "60s",
+      ttl: ttlMs === null ? undefined : `${ttlMs}ms`, principal: principalOf, onStatus: {},
+      bodyBytesMax: 10 << 20, ...options };
+    const ttl = millisecondsOf(this.#options.ttl);
+    if (ttlMaxMs !== null && !(ttl >= ttlMinMs && ttl <= ttlMaxMs)) {
+      throw new TypeError(
+        `a ttl of ${this.#options.ttl} is not within what the profile ${profile} demands`);
+    }
   }
 
   get bodyBytesMax() {
     return this.#options.bodyBytesMax;
   }
 
-  isFenced(method) {
-    return this.#options.methods.includes(method);
+  isFenced({ method, headers }) {
+    return this.#options.methods.includes(method) &&
+      (headers["idempotency-key"] !== undefined || this.#profile.missing !== "pass");
+  }
+
+  /** Renews the lease until `end` or `crashed`, or until the response is closed before that. */
+  hold(grant, response) {
+    const stop = grant.hold(this.#options.lease);
+    this.#stops.set(grant, stop);
+    response.once("close", stop);
+  }
+
+  #stop(grant) {
+    this.#stops.get(grant)?.();
   }
 
   /** A Grant, or the answer that the request gets instead of the handler's. */
   async begin(request) {
-    const fields = request.headers.filter(([name]) => name.toLowerCase() === "idempotency-key");
+    let fields = request.headers.filter(([name]) => name.toLowerCase() === "idempotency-key");
+    if (fields.length === 0 && this.#profile.missing === "generate") {
+      fields = [["Idempotency-Key", randomUUID()]];
+      request.headers.push(...fields);
+    }
     if (fields.length === 0) return this.refuse(request, "idempotency_key_missing");
-    const key = keyOf(fields.map(([, value]) => value));
+    const key = profileKeyOf(this.#profile, fields.map(([, value]) => value));
     if (key === undefined) return this.refuse(request, "idempotency_key_invalid");
     const { lease, ttl, onUnknown, principal } = this.#options;
     // RFC 7240: such a client does not wait for a first request that still runs.
@@ -94,7 +99,8 @@ export class Handlers {
 
   /** Records the handler's answer. What it returns may leave. */
   async end(grant, request, answer) {
-    const end = endOf(answer.status, this.#options.onStatus);
+    this.#stop(grant);
+    const end = endOf(answer.status, this.#options.onStatus, this.#profile.isSealed5xx);
     let effect;
     try {
       if (end === "release") {
@@ -118,27 +124,23 @@ export class Handlers {
 
   /** The handler threw, or its client saw no whole answer: nobody knows what it did. */
   async crashed(grant, error) {
+    this.#stop(grant);
     await leaveUnknown(grant, `the handler failed: ${error?.name ?? error}`);
   }
 
   refuse(request, code, operationId, retryAfterMs) {
-    const [status, effect, retry, type, detail] = DETAILS[code];
-    const document = { type: `/docs/problems.md#${code}`, title: STATUS_CODES[status], status,
-      detail, code, effect, retry, request_id: request.id, operation_id: operationId,
-      error: { type, code, message: detail } };
-    const headers = [...ours(request, operationId, DECISIONS[code], effect),
-      ["Content-Type", "application/problem+json"]];
-    if (retryAfterMs !== undefined) {
-      headers.push(["Retry-After", String(Math.max(1, Math.round(retryAfterMs / 1000)))]);
-    }
-    return { status, headers, body: Buffer.from(JSON.stringify(document)) };
+    const refusal = refusalOf(this.#profile, code, request.id, operationId, retryAfterMs);
+    const headers = [...ours(request, operationId, refusal.decision, refusal.effect),
+      ...refusal.headers];
+    return { status: refusal.status, headers,
+      body: Buffer.from(JSON.stringify(refusal.document)) };
   }
 
   #refused(request, problem) {
     const code = problem instanceof Conflict ? "idempotency_conflict"
       : problem instanceof InProgress ? "in_progress"
       : problem instanceof OutcomeUnknown ? "outcome_unknown"
-      : problem.code in DETAILS ? problem.code : "unavailable";
+      : problem.code in FORMS ? problem.code : "unavailable";
     return this.refuse(request, code, problem.operationId, problem.retryAfterMs);
   }
 
@@ -193,19 +195,6 @@ export function requestOf(raw, url, body) {
 
 // --- Pure parts: the cases are in tests/vectors/sdk/handlers.json --------------------------------
 
-/** The key that an Idempotency-Key field names: an RFC 9651 string, or bare. undefined: invalid. */
-export function keyOf(fields) {
-  if (fields.length !== 1) return undefined;
-  let text = fields[0].replace(/^[ \t]+|[ \t]+$/g, "");
-  if (text.startsWith('"')) {
-    if (!/^"(?:[ !#-[\]-~]|\\["\\])*"$/.test(text)) return undefined;
-    text = text.slice(1, -1).replace(/\\(.)/g, "$1");
-  } else if (!/^[!#-+\--[\]-~]*$/.test(text)) {
-    return undefined;
-  }
-  return text.length > 0 && text.length <= 255 ? text : undefined;
-}
-
 /** Of the path's bytes as they were sent: one spelling for each path. */
 export function canonicalPath(raw) {
   if (raw.length === 0) return "/";
@@ -235,9 +224,9 @@ export function fingerprint({ method, path, query, headers, body }) {
 }
 
 /** executed and failed are sealed; release: nothing was done; unknown: it does not say. */
-export function endOf(status, onStatus = {}) {
+export function endOf(status, onStatus = {}, isSealed5xx = false) {
   const end = onStatus[status] ??
-    (RELEASED.includes(status) ? "release" : status >= 500 ? "unknown" : "seal");
+    (RELEASED.includes(status) ? "release" : status >= 500 && !isSealed5xx ? "unknown" : "seal");
   return end !== "seal" ? end : status < 400 ? "executed" : "failed";
 }
 

@@ -128,6 +128,8 @@ export class Grant {
   release(reason?: string): Promise<void>;
   unknown(reason?: string): Promise<void>;
   renew(lease: string): Promise<void>;
+  /** Renews the lease until the function it returns is called. */
+  hold(lease: string, lost?: () => void): () => void;
 }
 
 export class Replay {
@@ -151,7 +153,8 @@ export class Fences {
   readonly url: string;
   begin(scope: string, key: string | undefined, payload?: unknown,
     options?: BeginOptions): Promise<Grant | Replay>;
-  do<T>(scope: string, key: string, payload: unknown, work: (grant: Grant) => T | Promise<T>,
+  do<T>(scope: string, key: string, payload: unknown, work: (grant: Grant,
+    lost: AbortSignal) => T | Promise<T>,
     options?: BeginOptions): Promise<Done<T>>;
   once<A extends unknown[], T>(scope: string,
     options: BeginOptions & { key: (...args: any[]) => string },
@@ -173,6 +176,8 @@ export interface FencedRequest {
 
 /** The options of the middleware for Express and Fastify. */
 export interface HandlersOptions {
+  /** One of the gateway's. */
+  profile?: "ietf" | "guardia" | "adr007" | "ops" | "stripe";
   methods?: string[];
   wait?: string;
   lease?: string;

@@ -1,11 +1,11 @@
-// The application of applications.py for Node: app.mjs KIND ONCE_URL prints its port.
+// The application of applications.py for Node: app.mjs KIND ONCE_URL PROFILE prints its port.
 //
 // What the test in another process asks goes by reads, which pass through the middleware:
 // GET /calls, /reset, /hold, /let-go, /entered.
 import http from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 
-const [kind, onceUrl] = process.argv.slice(2);
+const [kind, onceUrl, profile] = process.argv.slice(2);
 const sdk = process.env.ONCE_SDK;
 const { Client, Fences } = await import(`${sdk}/index.js`);
 const fences = new Fences(onceUrl, { client: new Client({ retries: 1, idleMax: 64,
@@ -44,7 +44,7 @@ async function answer(method, path) {
 
 async function plain() {
   const { once } = await import(`${sdk}/express.js`);
-  const middleware = once(fences);
+  const middleware = once(fences, { profile });
   return http.createServer((req, res) => {
     const fail = (error) => {
       if (!res.headersSent) res.writeHead(500).end(String(error));
@@ -64,7 +64,7 @@ async function express() {
   const [{ default: make }, { once }] = await Promise.all([import("express"),
     import(`${sdk}/express.js`)]);
   const app = make();
-  app.use(once(fences));
+  app.use(once(fences, { profile }));
   app.use(make.json());
   app.all(/.*/, async (req, res) => {
     const [status, fields, body] = await answer(req.method, req.path);
@@ -81,7 +81,7 @@ async function fastify() {
   const [{ default: make }, { default: once }] = await Promise.all([import("fastify"),
     import(`${sdk}/fastify.js`)]);
   const app = make();
-  await app.register(once, { fences });
+  await app.register(once, { fences, profile });
   app.all("/*", async (request, reply) => {
     const [status, fields, body] = await answer(request.method, request.url.split("?")[0]);
     if (request.method === "POST" && request.body.cents === undefined) throw new Error("no body");

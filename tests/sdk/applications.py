@@ -1,6 +1,6 @@
 """The same small application in each framework, fenced by middleware, on a port of its own.
 
-start(kind, once_url) -> an application; `calls` counts what its handlers did.
+start(kind, once_url, profile) -> an application; `calls` counts what its handlers did.
 """
 import collections
 import importlib
@@ -190,14 +190,15 @@ class AsgiServer:
 
 
 class Application:
-    def __init__(self, kind, once_url):
+    def __init__(self, kind, once_url, profile):
         self.kind, self.shop = kind, Shop()
         made = MAKERS[kind](self.shop)
         fences = once.Fences(once_url, client=once.Client(retries=1, idle_max=64,
             deadline=110, attempt_timeout=100, connect_timeout=60))  # a stalled machine is no fault
         is_wsgi = kind in ("wsgi", "flask", "django-wsgi")
         wrap = once.wsgi.Once if is_wsgi else once.asgi.Once
-        self.server = (WsgiServer if is_wsgi else AsgiServer)(wrap(made, fences))
+        self.server = (WsgiServer if is_wsgi else AsgiServer)(
+            wrap(made, fences, profile=profile))
         self.port = self.server.port
 
     def reset(self):
@@ -259,7 +260,7 @@ class Process:
         shutil.rmtree(self.place)
 
 
-def start_node(kind, once_url):
+def start_node(kind, once_url, profile):
     place = Path(tempfile.mkdtemp())
     if kind != "node":
         try:
@@ -269,14 +270,15 @@ def start_node(kind, once_url):
             pytest.skip(str(absent))
     shutil.copy(HERE / "app.mjs", place)
     env = {**environment(), "ONCE_SDK": str(HERE.parent.parent / "sdk/node")}
-    return Process([program("node"), "app.mjs", kind, once_url], place, env)
+    return Process([program("node"), "app.mjs", kind, once_url, profile], place, env)
 
 
-def start_go(kind, once_url):
-    return Process([go_program(), "app", kind, once_url], Path(tempfile.mkdtemp()), environment())
+def start_go(kind, once_url, profile):
+    return Process([go_program(), "app", kind, once_url, profile], Path(tempfile.mkdtemp()),
+        environment())
 
 
-def start(kind, once_url):
+def start(kind, once_url, profile="ietf"):
     starters = {"node": start_node, "express": start_node, "fastify": start_node,
         "net/http": start_go}
-    return starters.get(kind, Application)(kind, once_url)
+    return starters.get(kind, Application)(kind, once_url, profile)

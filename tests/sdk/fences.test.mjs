@@ -1,9 +1,12 @@
 // Fences from Node, against the server at ONCE_TEST_URL.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import http from "node:http";
+import { json } from "node:stream/consumers";
 import { after, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { AlreadySealed, Client, Conflict, Failed, Fences, Grant, InProgress, NotStarted,
-  OutcomeUnknown, Replay, StaleFence, Unavailable } from "../../sdk/node/index.js";
+  NotSealed, OutcomeUnknown, Replay, StaleFence, Unavailable } from "../../sdk/node/index.js";
 
 const fences = new Fences(process.env.ONCE_TEST_URL);
 const never = () => assert.fail("it ran");
@@ -90,6 +93,56 @@ test("begin, renew and seal by hand; a stale fence changes nothing", async () =>
   assert(replay instanceof Replay);
   assert.deepEqual([replay.status, replay.outcome, replay.effectId],
     ["executed", "in time", "m-1"]);
+});
+
+/** Grants, notes renewals, and answers them with the status it is told. */
+async function fake() {
+  const renewals = [];
+  const state = { renew: 200, renewals };
+  const server = http.createServer(async (req, res) => {
+    const body = await json(req);
+    if (req.url.endsWith("/renew")) {
+      renewals.push(body);
+      res.statusCode = state.renew;
+      res.end('{"code":"stale_fence","effect":"no"}');
+    } else {
+      res.end('{"decision":"first_seen","operation_id":"op","fence":7,"attempt":1}');
+    }
+  }).listen(0, "127.0.0.1");
+  await new Promise((resolve) => { server.once("listening", resolve); });
+  after(() => server.close());
+  return { ...state, state, fences: new Fences(`http://127.0.0.1:${server.address().port}`) };
+}
+
+test("the lease is renewed while the work runs", async () => {
+  const { state, renewals, fences: faked } = await fake();
+  await faked.do("charge", "k", 1, async (grant, lost) => {
+    while (renewals.length < 3) await sleep(5);
+    assert.deepEqual(renewals[0], { fence: 7, lease: "60ms" });
+    assert(!lost.aborted);
+    state.renew = 409;
+    await new Promise((resolve) => { lost.addEventListener("abort", resolve); });
+  }, { lease: "60ms" });
+  const before = renewals.length;
+  await sleep(100);
+  assert.equal(renewals.length, before); // and not after its end
+  faked.close();
+});
+
+test("work may take many leases", async () => {
+  for (let number = 0; number < 5; number++) { // a machine that stalls for a lease is no fault
+    try {
+      const done = await fences.do("charge", randomUUID(), 1, async () => {
+        await sleep(1500);
+        return "done";
+      }, { lease: "500ms" });
+      assert.equal(done.outcome, "done");
+      return;
+    } catch (error) {
+      if (!(error instanceof NotSealed)) throw error;
+    }
+  }
+  assert.fail("no lease was held");
 });
 
 test("many at once do it once", async () => {

@@ -22,7 +22,7 @@ def run(pattern, passed_min, *words, **env):
 
 
 def test_the_go_sdk_does_what_the_cases_say():
-    run("Vectors|Verdicts|Waits|Requests|Canonical|Numbers|Keys|IDs|Mend", 250)
+    run("Vectors|Verdicts|Waits|Requests|Canonical|Numbers|Keys|IDs|Mend", 400)
 
 
 def test_a_call_from_go_is_never_repeated_unseen():

@@ -1,9 +1,13 @@
 """Fences from Python, against a real server."""
+import http.server
+import json
+import queue
 import threading
 
 import pytest
 
 import once
+from once_server import until
 
 
 @pytest.fixture
@@ -105,6 +109,64 @@ def test_the_decorator(fences):
         @fences.once("charge", key=str)
         async def never():
             pass
+
+
+class Fake(http.server.BaseHTTPRequestHandler):
+    """Grants, notes renewals, and answers them with the status it is told."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        status, document = 200, b"{}"
+        if self.path == "/v1/fences":
+            document = json.dumps({"decision": "first_seen", "operation_id": "op", "fence": 7,
+                "attempt": 1, "lease_expires_at": "-"}).encode()
+        elif self.path.endswith("/renew"):
+            status, document = self.server.renew, b'{"code":"stale_fence","effect":"no"}'
+            self.server.renewals.put(json.loads(body))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(document)))
+        self.end_headers()
+        self.wfile.write(document)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def fake():
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fake)
+    listener.renewals, listener.renew = queue.Queue(), 200
+    threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True).start()
+    yield listener
+    listener.shutdown()
+    listener.server_close()
+
+
+def test_the_lease_is_renewed_while_the_work_runs(fake):
+    fences = once.Fences(f"http://127.0.0.1:{fake.server_address[1]}")
+    with fences.guard("charge", "k", 1, lease="60ms") as guard:
+        for _ in range(3):
+            assert fake.renewals.get(timeout=60) == {"fence": 7, "lease": "60ms"}
+        assert not guard.is_lost
+        fake.renew = 409
+        until(lambda: guard.is_lost, "it is not told that it lost the grant", 60)
+    before = fake.renewals.qsize()
+    threading.Event().wait(0.1)
+    assert fake.renewals.qsize() == before  # and not after its end
+
+
+def test_work_may_take_many_leases(fences):
+    def work():
+        threading.Event().wait(1.5)
+        return "done"
+
+    for number in range(5):  # a machine that stalls for a lease is no fault
+        try:
+            assert fences.do("charge", f"k-{number}", 1, work, lease="500ms").outcome == "done"
+            return
+        except once.NotSealed:
+            pass
+    pytest.fail("no lease was held")
 
 
 def test_begin_renew_and_seal_by_hand(fences, server):

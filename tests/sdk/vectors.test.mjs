@@ -4,8 +4,10 @@ import { readFileSync, readdirSync } from "node:fs";
 import test from "node:test";
 import { canonical, commandKey, effectKey, parse, sourceKey } from "../../sdk/node/canon.js";
 import { Request } from "../../sdk/node/client.js";
-import { canonicalPath, endOf, fingerprint, keyOf, outcomeOf }
+import { Fences } from "../../sdk/node/fences.js";
+import { Handlers, canonicalPath, endOf, fingerprint, keyOf, outcomeOf }
   from "../../sdk/node/handlers.js";
+import { PROFILES, profileKeyOf } from "../../sdk/node/profiles.js";
 import { READS, judge, retryAfterMs, waitMs } from "../../sdk/node/retry.js";
 
 const VECTORS = new URL("../vectors/", import.meta.url);
@@ -95,5 +97,34 @@ each("handlers", "fingerprints", (one) => {
 each("handlers", "outcomes", (one) => {
   assert.deepEqual(outcomeOf({ status: one.status, headers: one.headers,
     body: Buffer.from(one.body_base64, "base64") }, one.request_id), one.outcome);
+});
+each("profiles", "profiles", (one) => {
+  const { methods, missing, ttlMs, ttlMinMs, ttlMaxMs } = PROFILES[one.profile];
+  assert.deepEqual([methods, missing, ttlMs, ttlMinMs, ttlMaxMs],
+    [one.methods, one.missing, one.ttl_ms, one.ttl_min_ms, one.ttl_max_ms]);
+});
+each("profiles", "keys", (one) => {
+  assert.equal(profileKeyOf(PROFILES[one.profile], [one.field]), one.key);
+});
+each("profiles", "ends", (one) => {
+  assert.equal(endOf(one.status, {}, PROFILES[one.profile].isSealed5xx), one.end);
+});
+each("profiles", "refusals", (one) => {
+  const { status, headers, body } = new Handlers(new Fences("http://127.0.0.1:1"),
+    { profile: one.profile }).refuse({ headers: [["Idempotency-Key", "k"]], id: "r-1" }, one.code,
+    one.operation_id, one.retry_after_ms);
+  const { title, ...document } = JSON.parse(body);
+  assert.equal(Boolean(title), one.headers["Content-Type"] === "application/problem+json");
+  assert.deepEqual([status, document], [one.status, one.body]);
+  const { "Idempotency-Key": key, "Request-Id": id, "Once-Operation-Id": operationId, ...others } =
+    Object.fromEntries(headers);
+  assert.deepEqual([key, id, operationId], ["k", "r-1", one.operation_id]);
+  assert.deepEqual(others, one.headers);
+});
+test("a profile that is none, and a window that it forbids", () => {
+  const fences = new Fences("http://127.0.0.1:1");
+  assert.throws(() => new Handlers(fences, { profile: "odd" }), TypeError);
+  assert.throws(() => new Handlers(fences, { profile: "guardia", ttl: "25h" }), TypeError);
+  new Handlers(fences, { profile: "guardia", ttl: "2h" });
 });
 test("two key fields are none", () => assert.equal(keyOf(["a", "a"]), undefined));

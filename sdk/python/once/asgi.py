@@ -18,6 +18,7 @@ __all__ = ["Once"]
 # A begin may wait for somebody else's answer; a seal must never wait behind it.
 BEGINS_MAX = 32
 ENDS_MAX = 8
+KEY_FIELD = b"idempotency-key"
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -34,7 +35,7 @@ class Once:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive,
             send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in self.handlers.methods:
+        if scope["type"] != "http" or self.handlers.passes(scope["method"], _has_key(scope)):
             await self.app(scope, receive, send)
             return
         body = await _read(receive, self.handlers.body_bytes_max)
@@ -47,8 +48,11 @@ class Once:
             await _say(begun, send)
             return
         scope = {**scope, "once.grant": begun}
+        if not _has_key(scope):
+            scope["headers"] = [*scope["headers"], (KEY_FIELD, request.key.encode())]
         try:
-            answer = await _run(self.app, scope, request.body, receive)
+            with begun.held(self.handlers.lease):
+                answer = await _run(self.app, scope, request.body, receive)
         except BaseException as error:  # also when the task is cancelled
             await asyncio.shield(self._in(self._ends, self.handlers.crashed, begun, error))
             raise
@@ -58,6 +62,10 @@ class Once:
     def _in(self, pool: ThreadPoolExecutor, function: Callable[..., Any],
             *arguments: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(pool, partial(function, *arguments))
+
+
+def _has_key(scope: MutableMapping[str, Any]) -> bool:
+    return any(name.lower() == KEY_FIELD for name, _ in scope["headers"])
 
 
 async def _read(receive: Receive, bytes_max: int) -> Optional[bytes]:

@@ -7,12 +7,14 @@
 The function runs at most once for a key, through threads, processes and crashes. What it returns
 (JSON) is the outcome of every duplicate. If it raises NotStarted the key is free again; if it
 raises Failed, that is final; after any other exception nobody knows, and the operation is held as
-unknown until somebody has checked.
+unknown until somebody has checked. The lease is renewed while it runs.
 """
 import functools
 import inspect
 import json
 import os
+import re
+import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Mapping, Optional, Type, TypeVar, Union
 
@@ -26,6 +28,9 @@ __all__ = ["Done", "Fences", "Grant", "Guard", "Replay"]
 PROBLEMS: Dict[str, Type[Problem]] = {"idempotency_conflict": Conflict,
     "outcome_unknown": OutcomeUnknown, "stale_fence": StaleFence, "already_sealed": AlreadySealed}
 REASON_CHARACTERS_MAX = 200
+LEASE = "30s"  # of work that is renewed while it runs, unless the caller says otherwise
+RENEWALS = 3  # in each lease: two may fail
+UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -56,9 +61,42 @@ class Grant:
         """Extend the lease, for work that takes longer."""
         self._end("renew", lease=lease)
 
-    def _end(self, verb: str, **members: Any) -> None:
+    def held(self, lease: str) -> "Holding":
+        """A context manager that renews the lease while the work inside goes on."""
+        return Holding(self, lease)
+
+    def _end(self, verb: str, deadline: Optional[float] = None, **members: Any) -> None:
         self._fences._ask(f"/v1/fences/{self.operation_id}/{verb}",
-            _given({"fence": self.fence, **members}))
+            _given({"fence": self.fence, **members}), deadline=deadline)
+
+
+class Holding:
+    """Renews the lease of a grant, in a thread of its own. `is_lost`: somebody else has taken over,
+    and nothing that this work says will be recorded."""
+
+    def __init__(self, grant: Grant, lease: str) -> None:
+        self._grant, self._lease = grant, lease
+        self._over, self._thread = threading.Event(), threading.Thread(
+            target=self._renew, name="once-renew", daemon=True)
+        self.is_lost = False
+
+    def __enter__(self) -> "Holding":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+
+    def _renew(self) -> None:
+        every = seconds(self._lease) / RENEWALS
+        while every > 0 and not self._over.wait(every):
+            try:
+                self._grant._end("renew", deadline=every, lease=self._lease)
+            except (StaleFence, AlreadySealed):
+                self.is_lost = not self._over.is_set()
+                return
+            except OnceError:
+                pass  # the next one may get through
 
 
 @dataclass(frozen=True)
@@ -163,10 +201,12 @@ class Fences:
         self._ask(f"/v1/operations/{operation_id}/resolve", _given({"status": status,
             "reason": reason, "outcome": outcome, "effect_id": effect_id}))
 
-    def _ask(self, path: str, body: Mapping[str, Any], is_patient: bool = True) -> Any:
+    def _ask(self, path: str, body: Mapping[str, Any], is_patient: bool = True,
+            deadline: Optional[float] = None) -> Any:
         """(status, document) of a request to Once. Repeating one is always safe."""
         request = _Request("POST", self.url + path, body, self._headers)
-        answer = self.client._send(request, judge_once if is_patient else _judge_briefly)
+        answer = self.client._send(request, judge_once if is_patient else _judge_briefly,
+            deadline=deadline)
         try:
             document = answer.json()
         except ValueError:
@@ -182,12 +222,15 @@ class Fences:
 
 
 class Guard:
-    """Fenced work, as a context manager. `outcome` is what duplicates get."""
+    """Fenced work, as a context manager. `outcome` is what duplicates get. The lease is renewed."""
 
     def __init__(self, fences: Fences, scope: str, key: str, payload: Any,
             options: Mapping[str, Any]) -> None:
+        options = {**options, "lease": options.get("lease") or LEASE}
         self._begin = functools.partial(fences.begin, scope, key, payload, **options)
+        self._lease = str(options["lease"])
         self._grant: Optional[Grant] = None
+        self._holding: Optional[Holding] = None
         self.outcome: Any = None
         self.operation_id = ""
 
@@ -196,11 +239,17 @@ class Guard:
         """You hold the grant: do the work."""
         return self._grant is not None
 
+    @property
+    def is_lost(self) -> bool:
+        """Somebody else has taken over: stop, what you did will not be recorded."""
+        return self._holding is not None and self._holding.is_lost
+
     def __enter__(self) -> "Guard":
         begun = self._begin()
         self.operation_id = begun.operation_id
         if isinstance(begun, Grant):
             self._grant = begun
+            self._holding = begun.held(self._lease).__enter__()
         elif begun.status in ("failed", "rejected"):
             raise Failed(begun.outcome)
         else:
@@ -209,8 +258,9 @@ class Guard:
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
             trace: object) -> None:
-        if self._grant is None:
+        if self._grant is None or self._holding is None:
             return
+        self._holding.__exit__()
         if error is None:
             self._seal(self._grant)
         elif isinstance(error, NotStarted):
@@ -240,6 +290,12 @@ class Guard:
             grant.unknown(reason)
         except (CallError, Problem):
             pass  # it becomes unknown when its lease ends; the caller's own error matters more
+
+
+def seconds(duration: str) -> float:
+    """Of "30s", "1500ms", "24h"; 0.0 if it is not one, which Once refuses by name."""
+    match = re.fullmatch(r"([0-9]{1,12})(ms|s|m|h|d)", duration)
+    return int(match.group(1)) * UNIT_S[match.group(2)] if match else 0.0
 
 
 def _judge_briefly(facts: Facts) -> Verdict:

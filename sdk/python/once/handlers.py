@@ -1,15 +1,15 @@
 """Fences HTTP handlers: what `once.wsgi` and `once.asgi` share.
 
 A request with a key is begun before the handler runs and sealed before its answer leaves. Answers
-are those of the gateway's profile `ietf`: a conflict is 422, an operation that runs is 409 with
-Retry-After, an unknown one is 409, a replay is the first answer with `Idempotent-Replayed: true`.
-If Once cannot be reached nothing runs: 503.
+are those of the gateway's profile: under `ietf` a conflict is 422, an operation that runs is 409
+with Retry-After, an unknown one is 409, a replay is the first answer with
+`Idempotent-Replayed: true`. If Once cannot be reached nothing runs: 503.
 """
 import base64
 import hashlib
-import http
 import json
 import re
+import uuid
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import format_datetime
@@ -18,42 +18,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from .canon import canonical, loads
 from .client import _find, _uuid7
 from .errors import CallError, Conflict, InProgress, OnceError, OutcomeUnknown, Problem
-from .fences import Fences, Grant, Replay
+from .fences import Fences, Grant, Replay, seconds
+from .profiles import FORMS, PROFILES, Refusal, key_of
 
-__all__ = ["Answer", "Handlers", "Request"]
+__all__ = ["Answer", "Handlers", "Request", "key_of"]
 
-KEY_CHARACTERS_MAX = 255
 RELEASED = (408, 425, 429, 503)  # these say that nothing was done
 UNKEPT = ("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
     "idempotency-key", "request-id", "idempotent-replayed", "original-request-id",
     "upstream-request-id", "set-cookie", "set-cookie2", "last-modified", "content-length", "date",
     "age", "server-timing")
 UNKEPT_PREFIXES = ("proxy-", "once-", "ratelimit", "x-ratelimit", "x-rate-limit")
-DETAILS = {  # code: (status, effect, retry, type of the error member, text)
-    "idempotency_key_missing": (400, "no", "no", "invalid_request_error",
-        "the Idempotency-Key field is missing; nothing was done"),
-    "idempotency_key_invalid": (400, "no", "no", "invalid_request_error",
-        "the Idempotency-Key field is not well formed; nothing was done"),
-    "body_too_large": (413, "no", "no", "invalid_request_error",
-        "the body is too long to be fenced; nothing was done"),
-    "idempotency_conflict": (422, "no", "no", "idempotency_error",
-        "the idempotency key was used with a different request; nothing was done"),
-    "in_progress": (409, "unknown", "after", "invalid_request_error",
-        "the first request with this idempotency key is still running; ask again with the same "
-        "key"),
-    "outcome_unknown": (409, "unknown", "no", "api_error",
-        "nobody knows whether the effect happened; the operation is held until it is settled"),
-    "outcome_not_retained": (410, "yes", "no", "api_error",
-        "it was executed, and its answer was too large to be kept"),
-    "too_many_duplicates": (429, "no", "after", "invalid_request_error",
-        "duplicates of this key come faster than limits.duplicate_rate"),
-    "unavailable": (503, "no", "safe", "api_error",
-        "Once does not take anything at the moment; nothing was done"),
-    "outcome_not_sealed": (503, "unknown", "after", "api_error",
-        "the handler answered, and Once could not record its answer"),
-}
-DECISIONS = {"idempotency_conflict": "conflict_rejected", "in_progress": "in_progress",
-    "outcome_unknown": "held_unknown"}
 Fields = List[Tuple[str, str]]
 
 
@@ -67,6 +42,11 @@ class Request:
     headers: Fields
     body: bytes
     id: str = ""  # its Request-Id, or a new one
+
+    @property
+    def key(self) -> str:
+        """The field Idempotency-Key, as it is echoed."""
+        return _find(self.headers, "Idempotency-Key")
 
     def __post_init__(self) -> None:
         given = _find(self.headers, "Request-Id")
@@ -86,25 +66,41 @@ class Handlers:
     """How handlers are fenced."""
 
     def __init__(self, fences: Optional[Fences] = None, *,
-            methods: Tuple[str, ...] = ("POST", "PUT", "PATCH", "DELETE"), wait: str = "10s",
+            profile: str = "ietf", methods: Optional[Tuple[str, ...]] = None, wait: str = "10s",
             lease: str = "60s", ttl: Optional[str] = None, on_unknown: Optional[str] = None,
             principal: Optional[Callable[[Request], Optional[str]]] = None,
             on_status: Optional[Mapping[int, str]] = None,
             body_bytes_max: int = 10 << 20) -> None:
-        """principal: whose the request is; by default a digest of its Authorization or API key.
-        on_status: {500: "release"} says that the handler rolls back before it answers 500; the
-        values are seal, release and unknown."""
-        self.fences = fences or Fences()
-        self.methods, self.body_bytes_max = methods, body_bytes_max
+        """profile: one of the gateway's: ietf, guardia, adr007, ops, stripe. methods: those of the
+        profile. lease: renewed while the handler runs. principal: whose the request is; by default
+        a digest of its Authorization or API key. on_status: {500: "release"} says that the handler
+        rolls back before it answers 500; the values are seal, release and unknown."""
+        if profile not in PROFILES:
+            raise ValueError(f"there is no profile {profile!r}")
+        self.profile = PROFILES[profile]
+        if ttl is None and self.profile.ttl_ms is not None:
+            ttl = f"{self.profile.ttl_ms}ms"
+        if ttl is not None and not self.profile.allows(seconds(ttl) * 1000):
+            raise ValueError(f"a ttl of {ttl} is not within what the profile {profile} demands")
+        self.fences, self.lease = fences or Fences(), lease
+        self.methods, self.body_bytes_max = methods or self.profile.methods, body_bytes_max
         self.options = {"wait": wait, "lease": lease, "ttl": ttl, "on_unknown": on_unknown}
         self.principal, self.on_status = principal or principal_of, dict(on_status or {})
 
+    def passes(self, method: str, has_key: bool) -> bool:
+        """The request is not fenced."""
+        return method not in self.methods or not has_key and self.profile.missing == "pass"
+
     def begin(self, request: Request) -> Union[Grant, Answer]:
-        """A grant, or the answer that the request gets instead of the handler's."""
+        """A grant, or the answer that the request gets instead of the handler's. A request without
+        a key may get one: `request.key`."""
         fields = [value for name, value in request.headers if name.lower() == "idempotency-key"]
+        if not fields and self.profile.missing == "generate":
+            fields = [str(uuid.uuid4())]
+            request.headers.append(("Idempotency-Key", fields[0]))
         if not fields:
             return self.refuse(request, "idempotency_key_missing")
-        key = key_of(fields)
+        key = self.profile.key_of(fields)
         if key is None:
             return self.refuse(request, "idempotency_key_invalid")
         try:
@@ -124,7 +120,7 @@ class Handlers:
 
     def end(self, grant: Grant, request: Request, answer: Answer) -> Answer:
         """Record the handler's answer. What it returns may leave."""
-        end, effect = end_of(answer.status, self.on_status), None
+        end, effect = end_of(answer.status, self.on_status, self.profile.is_sealed_5xx), None
         try:
             if end == "release":
                 grant.release(f"the handler answered {answer.status}")
@@ -162,24 +158,17 @@ class Handlers:
 
     def refuse(self, request: Request, code: str, operation_id: Optional[str] = None,
             retry_after: Optional[float] = None) -> Answer:
-        status, effect, retry, kind, text = DETAILS[code]
-        document = {"type": f"/docs/problems.md#{code}", "title": http.HTTPStatus(status).phrase,
-            "status": status, "detail": text, "code": code, "effect": effect, "retry": retry,
-            "request_id": request.id,
-            **({"operation_id": operation_id} if operation_id else {}),
-            "error": {"type": kind, "code": code, "message": text}}
-        headers = self._mine(request, operation_id, DECISIONS.get(code), effect)
-        headers.append(("Content-Type", "application/problem+json"))
-        if retry_after is not None:
-            headers.append(("Retry-After", str(max(1, round(retry_after)))))
-        return Answer(status, headers, json.dumps(document).encode())
+        refusal = Refusal(self.profile, code, request.id, operation_id, retry_after)
+        headers = self._mine(request, operation_id, refusal.decision, refusal.effect)
+        return Answer(refusal.status, headers + refusal.fields(),
+            json.dumps(refusal.document()).encode())
 
     def _refused(self, request: Request, problem: Problem) -> Answer:
         codes = {Conflict: "idempotency_conflict", InProgress: "in_progress",
             OutcomeUnknown: "outcome_unknown"}
         code = codes.get(type(problem))
         if code is None:
-            code = problem.code if problem.code in DETAILS else "unavailable"
+            code = problem.code if problem.code in FORMS else "unavailable"
         return self.refuse(request, code, problem.operation_id, problem.retry_after)
 
     def _replay(self, request: Request, replay: Replay) -> Answer:
@@ -202,8 +191,7 @@ class Handlers:
     def _mine(self, request: Request, operation_id: Optional[str], decision: Optional[str],
             effect: Optional[str]) -> Fields:
         """The fields that say what Once did."""
-        key = _find(request.headers, "Idempotency-Key")
-        given = (("Idempotency-Key", key), ("Request-Id", request.id),
+        given = (("Idempotency-Key", request.key), ("Request-Id", request.id),
             ("Once-Decision", decision), ("Once-Operation-Id", operation_id),
             ("Once-Effect", effect))
         return [(name, value) for name, value in given if value]
@@ -215,20 +203,6 @@ def _http_date(replay: Replay) -> str:
 
 
 # --- Pure parts: the cases are in tests/vectors/sdk/handlers.json ---------------------------------
-
-
-def key_of(fields: List[str]) -> Optional[str]:
-    """The key that an Idempotency-Key field names: an RFC 9651 string, or bare. None: invalid."""
-    if len(fields) != 1:
-        return None
-    text = fields[0].strip(" \t")
-    if text.startswith('"'):
-        if not re.fullmatch(r'"(?:[ !#-\[\]-~]|\\["\\])*"', text):
-            return None
-        text = re.sub(r"\\(.)", r"\1", text[1:-1])
-    elif not re.fullmatch(r"[!#-+\--\[\]-~]*", text):
-        return None
-    return text if 0 < len(text) <= KEY_CHARACTERS_MAX else None
 
 
 def canonical_path(raw: bytes) -> str:
@@ -260,11 +234,12 @@ def fingerprint(request: Request) -> str:
     return hashlib.sha256(canonical(asked)).hexdigest()
 
 
-def end_of(status: int, on_status: Mapping[int, str]) -> str:
+def end_of(status: int, on_status: Mapping[int, str], is_sealed_5xx: bool = False) -> str:
     """executed and failed are sealed; release: nothing was done; unknown: it does not say."""
     end = on_status.get(status)
     if end is None:
-        end = "release" if status in RELEASED else "unknown" if status >= 500 else "seal"
+        is_unknown = status >= 500 and not is_sealed_5xx
+        end = "release" if status in RELEASED else "unknown" if is_unknown else "seal"
     if end == "seal":
         return "executed" if status < 400 else "failed"
     return end

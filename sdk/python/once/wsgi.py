@@ -26,7 +26,7 @@ class Once:
         self.application, self.handlers = application, Handlers(fences, **options)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] not in self.handlers.methods:
+        if self.handlers.passes(environ["REQUEST_METHOD"], "HTTP_IDEMPOTENCY_KEY" in environ):
             return self.application(environ, start_response)
         body = _read(environ, self.handlers.body_bytes_max)
         request = _request_of(environ, body or b"")
@@ -37,9 +37,10 @@ class Once:
             return _say(begun, start_response)
         environ["wsgi.input"] = io.BytesIO(request.body)
         environ["CONTENT_LENGTH"] = str(len(request.body))
-        environ["once.grant"] = begun
+        environ["once.grant"], environ["HTTP_IDEMPOTENCY_KEY"] = begun, request.key
         try:
-            answer = self._run(environ)
+            with begun.held(self.handlers.lease):
+                answer = self._run(environ)
         except BaseException as error:
             self.handlers.crashed(begun, error)
             raise

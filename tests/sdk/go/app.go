@@ -107,10 +107,7 @@ func serve(words []string) {
 	fences := once.NewFences(words[1])
 	fences.Client = &once.Client{Retries: 1, IdleMax: 64, Deadline: 110 * time.Second,
 		AttemptTimeout: 100 * time.Second, ConnectTimeout: time.Minute}
-	handlers := &once.Handlers{Fences: fences}
-	if len(words) > 2 {
-		handlers.Profile = words[2]
-	}
+	handlers := &once.Handlers{Fences: fences, Profile: words[2]}
 	shop := &shop{calls: map[string]int{}, gate: make(chan bool)}
 	close(shop.gate)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,7 +1,7 @@
 // The test programs of the Go SDK, in one binary:
 //
 //	drive                       one call, as drivers.py describes: JSON on standard input and output
-//	app net/http ONCE_URL       the application of applications.py; prints its port
+//	app net/http ONCE_URL PROFILE     the application of applications.py; prints its port
 //	gateway URL operations goroutines prefix deadline_ms answers       load.py
 //	fences ONCE_URL PROVIDER_URL operations goroutines answers         load.py
 package main
