@@ -277,15 +277,17 @@ static void answer(struct own_server *server, const struct own_request *request)
 {
     static const struct {
         const char *method;
+        bool is_of_sessions; /* MCP 2026-07-28 has it no more */
         void (*run)(struct own_server *server, const struct own_request *request);
-    } methods[] = {{"initialize", initialize}, {"server/discover", discover}, {"ping", ping},
-        {"tools/list", list}, {"tools/call", call}};
+    } methods[] = {{"initialize", true, initialize}, {"server/discover", false, discover},
+        {"ping", true, ping}, {"tools/list", false, list}, {"tools/call", false, call}};
     if (request->version.len > 0 && !slice_is(request->version, STATELESS)) {
         refuse_version(server, request);
         return;
     }
     for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
-        if (slice_is(request->method, methods[i].method)) {
+        if (slice_is(request->method, methods[i].method) &&
+            (request->version.len == 0 || !methods[i].is_of_sessions)) {
             methods[i].run(server, request);
             return;
         }

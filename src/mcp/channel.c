@@ -142,6 +142,11 @@ size_t mcp_channel_waiting(struct mcp_channel *channel)
     return atomic_load(&channel->given_bytes);
 }
 
+void mcp_channel_ending(struct mcp_channel *channel)
+{
+    channel->options.ending(channel->options.context);
+}
+
 void mcp_channel_leave(struct mcp_channel *channel)
 {
     channel->options.left(channel->options.context);

@@ -6,6 +6,7 @@
  *        mcp_channel_close    ---- CLOSED ----->     the client has gone
  *        mcp_channel_hurry    ---- HURRIED ---->     wait for nothing any more
  *        options.give         <--- messages ----     mcp_channel_give
+ *        options.ending       <-----------------     mcp_channel_ending: the server has ended
  *        options.left         <-----------------     mcp_channel_leave: the thread's last touch
  *
  * Promises:  messages keep their order in both directions. What waits in either one is bounded: put
@@ -40,6 +41,7 @@ struct mcp_channel_options {
     const struct mem *mem;
     /* about: see mcp_client_side. The slices are valid during the call. */
     void (*give)(void *context, struct slice line, struct slice about);
+    void (*ending)(void *context); /* once at most; what is under way is still answered */
     void (*left)(void *context);
     void *context;
 };
@@ -76,6 +78,7 @@ enum mcp_channel_state mcp_channel_state(struct mcp_channel *channel);
 void mcp_channel_heard(struct mcp_channel *channel);
 void mcp_channel_give(struct mcp_channel *channel, struct slice line, struct slice about);
 size_t mcp_channel_waiting(struct mcp_channel *channel);
+void mcp_channel_ending(struct mcp_channel *channel);
 void mcp_channel_leave(struct mcp_channel *channel);
 
 #endif

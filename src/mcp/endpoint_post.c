@@ -128,6 +128,15 @@ static void compare(void *context, const char *name, struct slice wanted)
     repeated->wrong = is_equal || repeated->wrong != NULL ? repeated->wrong : name;
 }
 
+static bool has_meta(const struct mcp_message *message)
+{
+    const struct json_value *meta =
+        json_find(json_find(message->root, SLICE_LIT("params")), SLICE_LIT("_meta"));
+    return message->version.len > 0 &&
+           json_is(json_find(meta, SLICE_LIT("io.modelcontextprotocol/clientCapabilities")),
+               JSON_OBJECT);
+}
+
 /* MCP 2026-07-28: what header fields repeat must be what the message says. Fields of arguments
  * (Mcp-Param-*) are made anew for the server, from the message. */
 static bool check_repeated(const struct posted *posted)
@@ -135,8 +144,15 @@ static bool check_repeated(const struct posted *posted)
     static const struct mcp_tools none = {.count = 0};
     const struct mcp_message *message = &posted->message;
     struct repeated repeated = {.head = posted->exchange->head};
-    if (message->version.len == 0 && !message->is_request) {
+    if (!message->is_request) {
         return true; /* a notification may have no _meta */
+    }
+    if (!has_meta(message)) {
+        mcp_endpoint_refuse(posted->exchange, 400, scan_find(buf_view(&posted->line), "id"),
+            MCP_INVALID_PARAMS,
+            "params._meta must have io.modelcontextprotocol/protocolVersion and "
+            "io.modelcontextprotocol/clientCapabilities");
+        return false;
     }
     compare(&repeated, "MCP-Protocol-Version", message->version);
     mcp_message_fields(message, &none, compare, &repeated);
@@ -206,6 +222,36 @@ static const char *await_own(struct mcp_stream *stream, struct slice line)
     return noting.fault;
 }
 
+/* Whether a request of the lane that has no answer yet has this token. */
+static bool is_token_used(const struct mcp_session *session, const struct mcp_pending *asked)
+{
+    for (const struct mcp_stream *s = session->streams; s != NULL; s = s->next) {
+        for (const struct mcp_pending *p = s->pending; p != NULL; p = p->next) {
+            if (p != asked && slice_equal(buf_view(&p->token), buf_view(&asked->token))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The text, in which the id is the lane's, and so is the token if that of the client is in use. */
+static void put_shared(struct buf *out, struct slice text, const struct mcp_pending *pending,
+    struct slice id, struct slice token)
+{
+    bool is_swapped = token.len > 0 && token.data < id.data;
+    const struct slice parts[2] = {is_swapped ? token : id, is_swapped ? id : token};
+    const struct buf *by[2] = {
+        is_swapped ? &pending->token : &pending->id, is_swapped ? &pending->id : &pending->token};
+    const char *at = text.data;
+    for (size_t i = 0; i < 2 && parts[i].len > 0; i++) {
+        buf_slice(out, slice_of(at, (size_t)(parts[i].data - at)));
+        buf_slice(out, buf_view(by[i]));
+        at = parts[i].data + parts[i].len;
+    }
+    buf_slice(out, slice_of(at, (size_t)(text.data + text.len - at)));
+}
+
 /* A lane has many clients: the id and the token become unique. line is replaced. */
 static const char *await_shared(struct mcp_stream *stream, struct buf *line)
 {
@@ -226,20 +272,14 @@ static const char *await_shared(struct mcp_stream *stream, struct buf *line)
     buf_printf(&pending->id, "\"once-%llu\"", (unsigned long long)++session->numbers);
     buf_slice(&pending->id_text, id);
     buf_slice(&pending->token_text, token);
-    buf_slice(&pending->token, token.len == 0 ? SLICE_EMPTY : buf_view(&pending->id));
-    struct slice parts[2] = {id, token};
-    if (token.len > 0 && token.data < id.data) {
-        parts[0] = token;
-        parts[1] = id;
+    if (!mcp_id_canonical(mem, token, &pending->token)) {
+        token = SLICE_EMPTY; /* there is none that could be reported on */
+    } else if (is_token_used(session, pending)) {
+        buf_clear(&pending->token);
+        buf_slice(&pending->token, buf_view(&pending->id));
     }
     buf_init(&out, mem, LIMIT_JSON_BYTES_MAX + 2 * MCP_ID_BYTES_MAX);
-    const char *at = text.data;
-    for (size_t i = 0; i < 2 && parts[i].len > 0; i++) {
-        buf_slice(&out, slice_of(at, (size_t)(parts[i].data - at)));
-        buf_slice(&out, buf_view(&pending->id));
-        at = parts[i].data + parts[i].len;
-    }
-    buf_slice(&out, slice_of(at, (size_t)(text.data + text.len - at)));
+    put_shared(&out, text, pending, id, token);
     bool is_fine = buf_status(&out) == OK;
     struct buf old = *line;
     *line = out;

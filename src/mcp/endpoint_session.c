@@ -78,6 +78,7 @@ static void free_session(struct mcp_session *session)
 }
 
 static void give(void *context, struct slice line, struct slice about);
+static void ending(void *context);
 static void left(void *context);
 
 static enum status name_session(struct mcp_session *session, struct err *err)
@@ -106,8 +107,11 @@ struct mcp_session *mcp_session_open(
         (void)err_set(err, E_NOMEM, "out of memory");
         return NULL;
     }
-    struct mcp_channel_options options = {
-        .mem = endpoint->options.mem, .give = give, .left = left, .context = session};
+    struct mcp_channel_options options = {.mem = endpoint->options.mem,
+        .give = give,
+        .ending = ending,
+        .left = left,
+        .context = session};
     session->endpoint = endpoint;
     session->used_ms = net_loop_now(endpoint->loop);
     (void)snprintf(
@@ -443,6 +447,20 @@ static void give(void *context, struct slice line, struct slice about)
         return;
     }
     net_loop_post(session->endpoint->loop, &note->task);
+}
+
+/* Nobody is let into a session whose server has ended: its client opens a new one. */
+static void run_ending(struct net_task *task)
+{
+    mcp_session_close(
+        (struct mcp_session *)(void *)((char *)task - offsetof(struct mcp_session, ending)));
+}
+
+static void ending(void *context)
+{
+    struct mcp_session *session = context;
+    session->ending.run = run_ending;
+    net_loop_post(session->endpoint->loop, &session->ending);
 }
 
 static void run_left(struct net_task *task)

@@ -79,3 +79,10 @@ bool proxy_is_settled(const struct mcp_proxy *proxy)
     }
     return true;
 }
+
+size_t proxy_client_waits(const struct mcp_proxy *proxy)
+{
+    const struct mcp_client_side *client = &proxy->options.client;
+    return client->give == NULL ? queue_front(&proxy->to_client).len
+                                : client->waiting(client->context);
+}

@@ -65,13 +65,6 @@ static void give_client(struct mcp_proxy *proxy, struct slice line)
     }
 }
 
-size_t proxy_client_waits(const struct mcp_proxy *proxy)
-{
-    const struct mcp_client_side *client = &proxy->options.client;
-    return client->give == NULL ? queue_front(&proxy->to_client).len
-                                : client->waiting(client->context);
-}
-
 void proxy_to_server(struct mcp_proxy *proxy, struct slice line)
 {
     if (!proxy->is_server_gone) {
@@ -411,6 +404,7 @@ static void read_request(
     }
     request->is_first_page =
         json_find(json_find(root, SLICE_LIT("params")), SLICE_LIT("cursor")) == NULL;
+    request->is_opening = slice_is(method, "initialize") || slice_is(method, "server/discover");
     proxy_to_server(proxy, text);
 }
 
@@ -592,6 +586,18 @@ static void note_server(struct mcp_proxy *proxy, const struct mcp_received *mess
     }
 }
 
+/* The answer to initialize or server/discover. */
+static void opening_answered(
+    struct mcp_proxy *proxy, struct mcp_request *request, struct slice line, struct slice result)
+{
+    struct buf out;
+    buf_init(&out, proxy->options.mem, LINE_BYTES_MAX);
+    tools_announce(line, result, &out);
+    proxy_answer(proxy, request, buf_status(&out) == OK ? buf_view(&out) : line);
+    proxy_end(proxy, request);
+    buf_release(&out);
+}
+
 static void server_message(struct mcp_proxy *proxy, struct slice text)
 {
     struct mcp_received message;
@@ -609,6 +615,8 @@ static void server_message(struct mcp_proxy *proxy, struct slice text)
         call_answered(proxy, request, text);
     } else if (request->kind == MCP_LIST) {
         list_answered(proxy, request, text, message.result);
+    } else if (request->is_opening) {
+        opening_answered(proxy, request, text, message.result);
     } else {
         proxy_answer(proxy, request, text);
         proxy_end(proxy, request);

@@ -102,6 +102,7 @@ struct mcp_request {
     struct mcp_batch *batch; /* that it came with; NULL: none */
     bool is_own;             /* ours, not the client's */
     bool is_first_page;      /* a list without a cursor */
+    bool is_opening;         /* initialize or server/discover: its answer has the capabilities */
     bool is_over;            /* to be freed when its jobs are back */
     int64_t due_ms;          /* our list, or a sent call: when it is given up */
     /* A call. */

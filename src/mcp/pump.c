@@ -37,6 +37,7 @@ struct pump {
     bool has_ended;
     bool is_gone;       /* a server over HTTP: nothing comes from it any more */
     bool is_hurried;    /* by the channel */
+    bool is_told;       /* the channel knows that the server has ended */
     int64_t hurry_ms;   /* when the server is told again */
     int64_t drained_ms; /* after its end: how long its output is read */
 };
@@ -165,6 +166,10 @@ static void take_parcels(struct pump *pump)
     struct mcp_parcel *parcel = NULL;
     if (channel == NULL) {
         return;
+    }
+    if (pump->proxy->is_server_gone && !pump->is_told) {
+        pump->is_told = true;
+        mcp_channel_ending(channel);
     }
     mcp_channel_heard(channel);
     enum mcp_channel_state state = mcp_channel_state(channel); /* before the last look */

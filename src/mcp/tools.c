@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "canon/json.h"
+#include "mcp/scan.h"
 
 enum { TREE_BYTES_MAX = 1 << 29, EDITS_EACH = 3 };
 
@@ -381,4 +382,19 @@ bool tools_list(struct mcp_tools *tools, const struct mcp_listing *listing, stru
     }
     arena_release(&arena);
     return is_done;
+}
+
+void tools_announce(struct slice line, struct slice result, struct buf *out)
+{
+    struct slice tools = scan_find(scan_find(result, "capabilities"), "tools");
+    if (tools.len < 2 || tools.data[0] != '{' || scan_find(tools, "idempotency").len > 0) {
+        buf_slice(out, line);
+        return;
+    }
+    struct slice inside = slice_of(tools.data + 1, tools.len - 2);
+    size_t before = (size_t)(inside.data - line.data) + inside.len;
+    buf_slice(out, slice_of(line.data, before));
+    buf_str(out, scan_trim(inside).len > 0 ? "," : "");
+    buf_str(out, "\"idempotency\":{}");
+    buf_slice(out, slice_of(line.data + before, line.len - before));
 }

@@ -60,4 +60,9 @@ const struct mcp_tool *tools_find(const struct mcp_tools *tools, struct slice na
 bool tools_list(struct mcp_tools *tools, const struct mcp_listing *listing, struct buf *out,
     struct slice *ret_cursor) MUST_CHECK;
 
+/* Append the answer to initialize or server/discover. A server that has tools gains the capability
+ * of SEP-3182, tools.idempotency: a client that knows it sends params.idempotencyKey. result lies
+ * in the line. */
+void tools_announce(struct slice line, struct slice result, struct buf *out);
+
 #endif

@@ -4,6 +4,7 @@ Nearly a third of the calls meet a fault: the server dies, hangs up, refuses or 
 the proxy is killed while the call is under way. The agent repeats every call with its key until it
 has an answer that is final. Effects are counted by the server.
 """
+import http.client
 import json
 import os
 import random
@@ -11,9 +12,11 @@ import random
 import stores
 from mcp_client import Client, decision
 from mcp_http_server import McpServer
+from mcp_web_client import Answer, Endpoint, WebClient
 
 LONG = 500 if stores.SHARED else 5000
 CALLS = LONG if os.environ.get("ONCE_TEST_LONG") else 24 if stores.SHARED else 60
+WEB_CALLS = CALLS if CALLS == LONG else 30  # each may start an endpoint and a server
 SEED = int(os.environ.get("ONCE_TEST_SEED", "16"))
 HTTP_FAULTS = ["hangs up", "fails 500", "accepts", "stream cut", "stream half", "stream resumed",
                "stream resumed never", "refuses 503"]
@@ -57,6 +60,54 @@ class Agent:
             self.client.end()
 
 
+class WebAgent:
+    """The same over HTTP: it starts an endpoint, or opens a session, when there is none."""
+
+    def __init__(self, once, dice):
+        self.once, self.dice = once, dice
+        self.endpoint = self.client = None
+        self.kills = self.losses = 0
+
+    def connect(self):
+        if self.endpoint is None:
+            self.endpoint = Endpoint(self.once)
+        if self.client is None:
+            self.client = WebClient(self.endpoint.port)
+            self.client.open()
+
+    def call(self, arguments, may_kill):
+        try:
+            self.connect()
+            connection = self.client.send_call("pay", arguments)
+            if may_kill:
+                self.kills += 1
+                connection.sock.settimeout(self.dice.random() * 0.02)
+                return self.end() if self.dice.random() < 0.5 else self.peek(connection)
+            if self.dice.random() < 0.2:
+                self.losses += 1
+                return connection.close()  # the answer is lost
+            answer = Answer(connection)
+            if answer.status == 404:
+                self.client = None
+                return None
+            return answer.message()
+        except (OSError, http.client.HTTPException, ValueError, IndexError):
+            return self.end()
+
+    def peek(self, connection):
+        """Wait a moment for the answer, then kill."""
+        try:
+            connection.getresponse()
+        finally:
+            self.end()
+
+    def end(self):
+        if self.endpoint is not None:
+            self.endpoint.process.kill()
+            self.endpoint.process.wait()
+        self.endpoint = self.client = None
+
+
 def settle(agent, arguments, kill):
     """Repeat a call until its answer is final; what the agent believes of it."""
     doubts = 0
@@ -67,6 +118,8 @@ def settle(agent, arguments, kill):
                 return "refused"
             continue
         if "error" in answer:
+            if "server has ended" in answer["error"]["message"]:
+                continue  # its session has: a new one knows more
             return "unknown"  # the server's own error does not say whether it was done
         verdict = decision(answer["result"])
         if verdict in (None, "duplicate_replayed"):
@@ -86,6 +139,8 @@ def run(agent, dice, faults, count, effects):
         key = f"k-{number}"
         believed[key] = settle(agent, {"n": number, "how": how, "idempotency_key": key}, kill)
     agent.end()
+    print({belief: list(believed.values()).count(belief) for belief in set(believed.values())},
+          "kills:", agent.kills, "lost answers:", getattr(agent, "losses", 0))
     for number, (key, belief) in enumerate(believed.items()):
         happened = effects(number)
         assert happened <= 1, f"seed {SEED}: {key} happened {happened} times"
@@ -125,3 +180,15 @@ def test_calls_of_a_process_happen_once_or_are_unknown(once):
 
     believed = run(agent, dice, STDIO_FAULTS, CALLS // 2, count)
     assert {"done", "unknown"} <= set(believed.values())
+
+
+def test_calls_of_web_clients_happen_once_or_are_unknown(once):
+    dice = random.Random(SEED + 2)
+    agent = WebAgent(once, dice)
+
+    def count(number):
+        text = (once.directory / "effects").read_text()
+        return sum(json.loads(line)[1]["n"] == number for line in text.splitlines())
+
+    believed = run(agent, dice, STDIO_FAULTS, WEB_CALLS, count)
+    assert {"done", "unknown"} <= set(believed.values()) and agent.kills + agent.losses > 0
