@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "base/uuid.h"
 #include "canon/jsonw.h"
@@ -24,10 +25,14 @@ enum {
     TOGETHER = 16, /* duplicates at once */
     FLOOD = 400,   /* duplicates in a row; some of them are refused */
     SETTLE_MS = 5000,
-    WINDOW_MS = 1000, /* of conformance.note */
+    WINDOW_TRIES = 10, /* of a test that needs two requests within the window */
+    WINDOW_MS = 1000,  /* of conformance.note */
 };
 
+/* So low a rate that the flood is one however slow the client is: refilling all that it sends would
+ * take an hour. The other tests send fewer duplicates of one key than the burst. */
 static const char registry[] =
+    "limits: {duplicate_rate: 0.1, duplicate_burst: 40}\n"
     "commands:\n"
     "  conformance.act: {class: I1, timeout: 10s, handler: \"http://127.0.0.1:%u/act\"}\n"
     "  conformance.look: {class: I0, handler: \"http://127.0.0.1:%u/look\"}\n"
@@ -377,10 +382,20 @@ static const char *confirmations_bind(struct kit *kit)
 
 static const char *windows_end(struct kit *kit)
 {
-    const char *body = envelope(kit, "note", fresh(kit), "ana", "");
     struct remote_answer answer;
-    if (submit(kit, body, &answer) != 201 || submit(kit, body, &answer) != 200) {
-        return fail(kit, "a duplicate inside the window was not replayed");
+    const char *body = NULL;
+    bool was_inside = true;
+    bool is_replayed = false;
+    /* If the two were not sent within the window, the second says nothing. */
+    for (int i = 0; i < WINDOW_TRIES && !is_replayed && (i == 0 || !was_inside); i++) {
+        uint64_t began = clock_nanos();
+        body = envelope(kit, "note", fresh(kit), "ana", "");
+        is_replayed = submit(kit, body, &answer) == 201 && submit(kit, body, &answer) == 200;
+        was_inside = clock_nanos() - began < WINDOW_MS * UINT64_C(1000000);
+    }
+    if (!is_replayed) {
+        return was_inside ? fail(kit, "a duplicate inside the window was not replayed")
+                          : fail(kit, "two submissions take longer than the window");
     }
     cli_sleep_ms(WINDOW_MS + 500);
     int status = submit(kit, body, &answer);
