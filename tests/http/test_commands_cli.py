@@ -183,6 +183,7 @@ def test_a_person_settles_a_blocked_command(server, shop, tmp_path):
         return found[0]["operation_id"]
 
     first = blocked("1")
+    assert f"{first}  blocked " in once(server, "ls", "commands").stdout
     words = ("--reason", "asked the shop")
     wrong = tmp_path / "wrong"
     wrong.write_text("not json")
