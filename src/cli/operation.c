@@ -499,7 +499,7 @@ static const struct {
     {"N2", "it was settled already"},
     {"N3", "it was found not to have been executed already"},
     {"N4", "its holder is still alive, so nothing changes"},
-    {"N5", "somebody checked and settled it"},
+    {"N5", "it was unknown: it is settled, or may be called again"},
     {"N6", "there has been a newer attempt since that check, so nothing changes"},
     {"N7", "it is queued, waits or was given up, so there is nothing to settle"},
     {"N8", "it was unknown whether it was undone, and somebody checked"},

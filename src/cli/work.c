@@ -124,10 +124,12 @@ static int next_page(struct pages *pages)
     return CLI_OK;
 }
 
-/* These are not statuses of an effect, but they are what an operator looks for. */
+/* These are not statuses of an effect, but they are what an operator looks for. So is "blocked", of
+ * a command. */
 static struct slice shown_status(const struct json_value *item)
 {
-    bool is_uncertain = json_is(json_find(item, SLICE_LIT("uncertain")), JSON_TRUE);
+    bool is_blocked = slice_is(cli_member(item, SLICE_LIT("status")), "blocked");
+    bool is_uncertain = !is_blocked && json_is(json_find(item, SLICE_LIT("uncertain")), JSON_TRUE);
     bool is_compensating = json_is(json_find(item, SLICE_LIT("compensating")), JSON_TRUE);
     return is_uncertain      ? SLICE_LIT("uncertain")
            : is_compensating ? SLICE_LIT("compensating")

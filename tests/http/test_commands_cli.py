@@ -183,6 +183,7 @@ def test_a_person_settles_a_blocked_command(server, shop, tmp_path):
         return found[0]["operation_id"]
 
     first = blocked("1")
+    assert f"{first}  blocked " in once(server, "ls", "commands").stdout
     words = ("--reason", "asked the shop")
     wrong = tmp_path / "wrong"
     wrong.write_text("not json")
@@ -256,7 +257,8 @@ def test_the_conformance_kit_sees_a_server_without_limits(make_server):
     port = servers.free_port()
     registry = subprocess.run([BINARY, "conformance", "--registry", "--port", str(port)],
         capture_output=True, text=True, timeout=60, check=True).stdout
-    server = make_server(config=registry + "limits: {duplicate_rate: 0}\n")
+    assert "duplicate_rate: 0.1" in registry
+    server = make_server(config=registry.replace("duplicate_rate: 0.1", "duplicate_rate: 0"))
     done = server.cli("conformance", "--json", "--port", port, "--server", server.url)
     failed = [one["requirement"] for one in json.loads(done.stdout)["tests"] if not one["ok"]]
     assert done.returncode == 65 and failed == ["IDS-16"], done.stdout

@@ -167,7 +167,7 @@ static void the_example_of_the_shop_is_one(void **state)
         reading.config->command_count, SLICE_LIT("order"), SLICE_LIT("refund"));
     assert_non_null(refund);
     assert_int_equal(refund->class, CONFIG_CLASS_I3);
-    assert_true(config_command_shield(refund, "S3"));
+    assert_true(config_command_shield(refund, "S2"));
     assert_int_equal(refund->ttl_ms, 72 * HOUR_MS);
     assert_int_equal(refund->timeout_ms, 10000);
     assert_int_equal(refund->arg_count, 4);
