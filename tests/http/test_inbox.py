@@ -2,6 +2,7 @@
 import concurrent.futures
 import hashlib
 import json
+import random
 import threading
 import time
 
@@ -99,6 +100,60 @@ def test_what_is_not_signed_is_refused_and_nothing_is_remembered(inbox, handler,
         assert problem["detail"] == refused[0][2]["detail"]  # one answer for every reason
     assert deliveries(server) == [] and handler.count() == 0
     assert server.request("GET", "/v1/evidence")[2]["entries"] == []
+
+
+# What the signature covers, beside the body; a bearer token is covered by itself.
+SIGNED_FIELDS = {"stripe": ["Stripe-Signature"], "github": ["X-Hub-Signature-256"],
+    "shopify": ["X-Shopify-Hmac-SHA256"], "slack": ["X-Slack-Request-Timestamp",
+    "X-Slack-Signature"], "meta": ["X-Hub-Signature-256"], "hmac": ["X-Signature"],
+    "standard_webhooks": ["webhook-id", "webhook-timestamp", "webhook-signature"],
+    "svix": ["svix-id", "svix-timestamp", "svix-signature"]}
+MUTATIONS = 1250 if LONG else 100  # of each: 10,000 in all
+TAMPERED_AT_ONCE = 50
+
+
+def changed_text(source, text):
+    """A byte more, less or different."""
+    at, byte = source.randrange(len(text)), bytes([source.choice(range(0x21, 0x7f))])
+    return source.choice([text[:at] + text[at + 1:], text[:at] + byte + text[at + 1:],
+        text[:at] + byte + text[at:], text[:at] + text[at:at + 2][::-1] + text[at + 2:]])
+
+
+def tampered(source, preset, body, fields):
+    """The bytes of a request that differs from the signed one in one place that is signed."""
+    pairs = [(name, value.encode()) for name, value in fields.items()]
+    while True:
+        place = source.choice(["body", *SIGNED_FIELDS[preset]])
+        bad = body if place != "body" else changed_text(source, body)
+        made = [(name, value if name != place else changed_text(source, value))
+            for name, value in pairs]
+        doubled = [pair for pair in pairs if pair[0] == place]
+        if doubled and source.random() < 0.1:
+            bad, made = body, pairs + doubled
+        elif doubled and source.random() < 0.05:
+            bad, made = body, [pair for pair in pairs if pair[0] != place]
+        if (bad, made) != (body, pairs):
+            break
+    head = b"".join(name.encode() + b": " + value + b"\r\n" for name, value in made)
+    return (b"POST /in/s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % len(bad) + head +
+        b"\r\n" + bad)
+
+
+@pytest.mark.parametrize("preset", SIGNED_FIELDS)
+def test_no_tampered_request_is_accepted(inbox, handler, preset):
+    server, source = inbox(s=preset), random.Random(14)
+    body = body_of(preset)
+    with server.wire() as wire:
+        for _ in range(0, MUTATIONS, TAMPERED_AT_ONCE):
+            fields = signed(preset, body)  # young enough, however slow the machine is
+            asked = [tampered(source, preset, body, fields) for _ in range(TAMPERED_AT_ONCE)]
+            wire.send(b"".join(asked))
+            for request in asked:
+                status, _, answer = wire.answer_bytes("POST")
+                assert status in (401, 429), (status, request, answer)
+    assert deliveries(server) == [] and handler.count() == 0
+    assert server.request("GET", "/v1/evidence")[2]["entries"] == []
+    assert send(server, "s", preset)[0] == 200  # and the one as it was
 
 
 def test_any_of_several_secrets_verifies(make_server, handler, tmp_path):

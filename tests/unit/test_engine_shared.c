@@ -26,7 +26,9 @@ static struct {
     atomic_bool away;              /* nobody reaches the store */
     atomic_bool lost;              /* the store has given up to learn what became of a commit */
     atomic_int failing;            /* so many commits under way do not happen */
-    atomic_int untold;        /* 1: the next commit happens, and 2: it does not; nobody is told */
+    atomic_int untold; /* 1: the next commit happens, and 2: it does not; nobody is told */
+    struct engine_call
+        *_Atomic racer;       /* the first engine does it just before a commit of the second */
     atomic_size_t wants_most; /* of one prepare of the second engine … */
     atomic_size_t prepares;   /* … and of how many */
     struct store *holders[2]; /* processes that only hold something */
@@ -59,6 +61,11 @@ static enum status gated_prepare(struct store *store, struct store_batch *batch,
 static enum status gated_commit(struct store *store, const struct commit *commit, struct err *err)
 {
     int untold = world.untold;
+    if (store == world.stores[1] && world.racer != NULL) {
+        struct engine_call *racer = world.racer;
+        world.racer = NULL;
+        assert_int_equal(engine_do(world.engines[0], racer), OK);
+    }
     if (untold == 2) {
         world.inner->abort(store);
     }
@@ -297,6 +304,70 @@ static void a_call_learns_what_became_of_a_commit_under_way(void **state)
     assert_false(engine_failure(world.engines[0], NULL));
 }
 
+/* ---- lanes --------------------------------------------------------------------------------- */
+
+enum { LINE = 40 };
+
+static struct engine_call arrive_call(struct arena *arena, int number)
+{
+    char *key = arena_alloc(arena, 16);
+    struct engine_call call = {.arena = arena};
+    assert_non_null(key);
+    (void)snprintf(key, 16, "%d", number);
+    call.request = (struct request){.kind = REQUEST_ENQUEUE,
+        .record_kind = RECORD_DELIVERY,
+        .key = {.tenant = SLICE_LIT("default"), .scope = SLICE_LIT("s"), .key = slice_str(key)},
+        .source = {.type = SLICE_LIT("s"), .id = SLICE_LIT("thing"), .version = slice_str(key)},
+        .policy = policy_default,
+        .door = RECORD_DOOR_INBOX};
+    assert_int_equal(record_key_seal_as(&call.request.key, RECORD_DELIVERY, NULL), OK);
+    return call;
+}
+
+/* The delivery that names this one as the one before it; -1: none does. */
+static int next_of(const struct engine_call *calls, const struct op_id *id)
+{
+    int found = -1;
+    for (int i = 0; i < LINE; i++) {
+        if (op_id_equal(&calls[i].decision.next.parent, id)) {
+            assert_int_equal(found, -1); /* L1 */
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* L1: each of the second engine loses a race against one of the first, and is decided again. */
+static void deliveries_of_two_processes_stand_in_one_line(void **state)
+{
+    (void)state;
+    static struct engine_call calls[LINE];
+    static struct arena arenas[LINE]; /* one each: two engines write */
+    struct op_id at = {{0}};
+    int length = 0;
+    start(1, true);
+    for (int i = 0; i < LINE; i++) {
+        arena_init(&arenas[i], &mem_libc, 1 << 20);
+        calls[i] = arrive_call(&arenas[i], i);
+    }
+    for (int i = 0; i < LINE; i += 2) {
+        world.racer = &calls[i];
+        assert_int_equal(engine_do(world.engines[1], &calls[i + 1]), OK);
+        assert_null(world.racer);
+        assert_int_equal(calls[i + 1].decided, 2);
+    }
+    for (int i = 0; i < LINE; i++) {
+        assert_int_equal(calls[i].decision.kind, DECISION_ENQUEUED);
+    }
+    for (int i = next_of(calls, &at); i >= 0; i = next_of(calls, &at), length++) {
+        at = calls[i].decision.next.operation_id;
+    }
+    assert_int_equal(length, LINE);
+    for (int i = 0; i < LINE; i++) {
+        arena_release(&arenas[i]);
+    }
+}
+
 /* ---- holders ------------------------------------------------------------------------------- */
 
 /* A process that holds a key and does nothing else. */
@@ -525,6 +596,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_janitors_settle_a_lease_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_store_that_is_away_grants_nothing_and_is_found_again, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            deliveries_of_two_processes_stand_in_one_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_call_learns_what_became_of_a_commit_under_way, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_commit_of_unknown_fate_ends_nobody, set_up, tear_down),
