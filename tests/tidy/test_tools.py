@@ -2,6 +2,7 @@
 import importlib.machinery
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,11 @@ def test_a_program_that_is_missing_fails(tmp_path):
 
 
 def test_listing_the_tests_compiles_nothing(tmp_path):
-    stub(tmp_path, "ninja", f'echo "$@" >>{tmp_path}/asked')
+    # In a clone that was never built, meson asks for its version and for tools that build nothing.
+    stub(tmp_path, "ninja", f"""for word in "$@"; do
+    case $word in --version | -t) exec '{shutil.which("ninja")}' "$@" ;; esac
+done
+echo "$@" >>'{tmp_path}/asked'""")
     done = subprocess.run([ROOT / "tools/test", "--list"], capture_output=True, text=True,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert done.returncode == 0, done
@@ -145,6 +150,22 @@ def test_what_was_caught_is_planted_again_only_after_a_change(tmp_path, monkeypa
     assert is_kept()
     (tmp_path / "x.c").write_text("one two three\n")
     assert not is_kept()
+
+
+def test_a_bug_left_in_a_kept_copy_is_taken_out_and_compiled_again(tmp_path, monkeypatch):
+    source, kept = tmp_path / "tree", tmp_path / "kept"
+    source.mkdir()
+    subprocess.run(["git", "init", "-q", source], check=True)
+    (source / "x.c").write_text("sound\n")
+    (source / "y.c").write_text("same\n")
+    os.utime(source / "x.c", (1, 1))  # older than what was made of the bug
+    monkeypatch.setattr(mutants, "ROOT", source)
+    mutants.copy_tree(kept)
+    (kept / "x.c").write_text("planted\n")
+    os.utime(kept / "y.c", (5, 5))
+    mutants.copy_tree(kept)
+    assert (kept / "x.c").read_text() == "sound\n" and (kept / "x.c").stat().st_mtime > 1000
+    assert (kept / "y.c").stat().st_mtime == 5  # nothing is made of it again
 
 
 def test_nothing_missing_means_nothing_said():
