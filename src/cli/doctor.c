@@ -131,6 +131,10 @@ static void check_flush(struct doctor *doctor, const char *dir)
             "O_DIRECT and O_DSYNC: p50 %.3f ms, p99 %.3f ms", (double)speed.direct_p50_ns / 1e6,
             (double)speed.direct_p99_ns / 1e6);
     }
+    examine(doctor, VERDICT_PASS, "turns", NULL, "%s",
+        speed.is_quick ? "flushes are quick: loops decide and flush by themselves"
+                       : "flushes are slow: the engine's own thread decides, so that no loop waits "
+                         "for the disk");
 }
 
 /* ---- the store --------------------------------------------------------------------------- */

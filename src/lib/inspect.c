@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "core/record.h"
+#include "engine/pace.h"
 #include "store/journal/journal.h"
 
 enum {
@@ -35,8 +36,11 @@ enum status inspect_speed(const char *dir, struct inspect_speed *ret_speed, stru
     struct journal_speed speed = {0};
     enum status status = journal_measure(dir, &io_system, &mem_libc, &speed, err);
     if (status == OK) {
-        *ret_speed = (struct inspect_speed){
-            speed.buffered_p50_ns, speed.buffered_p99_ns, speed.direct_p50_ns, speed.direct_p99_ns};
+        *ret_speed = (struct inspect_speed){.buffered_p50_ns = speed.buffered_p50_ns,
+            .buffered_p99_ns = speed.buffered_p99_ns,
+            .direct_p50_ns = speed.direct_p50_ns,
+            .direct_p99_ns = speed.direct_p99_ns,
+            .is_quick = speed.buffered_p50_ns < PACE_QUICK_NANOS};
     }
     return status;
 }

@@ -55,6 +55,7 @@ struct inspect_speed {
     uint64_t buffered_p99_ns;
     uint64_t direct_p50_ns; /* O_DIRECT and O_DSYNC; 0: not possible here */
     uint64_t direct_p99_ns;
+    bool is_quick; /* by the buffered p50: quick enough for a loop to flush (engine/pace.h) */
 };
 /* Times some flushes of both kinds in a temporary file in that directory. */
 enum status inspect_speed(
