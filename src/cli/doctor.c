@@ -123,7 +123,7 @@ static void check_flush(struct doctor *doctor, const char *dir, const char *pres
         examine(doctor, VERDICT_FAIL, "flush", "see that you may write there", "%s", err.text);
         return;
     }
-    const char *fastest = NULL;
+    const struct inspect_way *fastest = &speed.ways[0];
     for (size_t i = 0; i < INSPECT_WAYS; i++) {
         const struct inspect_way *way = &speed.ways[i];
         char what[32] = "flush";
@@ -138,11 +138,16 @@ static void check_flush(struct doctor *doctor, const char *dir, const char *pres
                 slow ? "put the store on a faster disk" : NULL, "%s: p50 %.3f ms, p99 %.3f ms",
                 way->text, (double)way->p50_ns / 1e6, (double)way->p99_ns / 1e6);
         }
-        fastest = way->is_fastest ? way->text : fastest;
+        fastest = way->is_fastest ? way : fastest;
     }
     examine(doctor, VERDICT_PASS, "write mode", NULL, "%s%s",
-        prescribed != NULL ? prescribed : fastest,
+        prescribed != NULL ? prescribed : fastest->text,
         prescribed != NULL ? ", as the store's URL says" : ", chosen at each start by such a test");
+    examine(doctor, VERDICT_PASS, "turns", NULL, "%s",
+        fastest->is_quick
+            ? "flushes are quick: loops decide and flush by themselves"
+            : "flushes are slow: the engine's own thread decides, so that no loop waits "
+              "for the disk");
 }
 
 /* ---- the store --------------------------------------------------------------------------- */

@@ -27,8 +27,9 @@ enum {
                                     clients' next calls miss the next batch, too */
     PACE_QUICK_NANOS = 500000,   /* quick again: less, so that it does not change at every flush */
     PACE_CALM_MS = 1000,         /* without a stall, before it is quick again … */
-    PACE_CALM_MS_MAX = 60000,    /* … at most */
-    PACE_SOON = 16,              /* a stall within this many calm_ms of the return doubles it */
+    PACE_CALM_MS_MAX = 30000,    /* … at most */
+    PACE_SOON = 4,               /* a stall within this many calm_ms of the return doubles it: rare
+                                    ones, as of a thread that waits for a core, cost little */
 };
 
 enum pace_state { PACE_QUICK, PACE_SLOW };

@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "core/record.h"
+#include "engine/pace.h"
 #include "store/journal/journal.h"
 
 enum {
@@ -44,7 +45,8 @@ enum status inspect_speed(const char *dir, struct inspect_speed *ret_speed, stru
             .impossible = measured->error == 0 ? NULL : strerror(measured->error),
             .p50_ns = measured->p50_ns,
             .p99_ns = measured->p99_ns,
-            .is_fastest = speed.fastest == ways[i]};
+            .is_fastest = speed.fastest == ways[i],
+            .is_quick = measured->p50_ns < PACE_QUICK_NANOS};
     }
     return status;
 }

@@ -58,6 +58,7 @@ struct inspect_way {
     uint64_t p50_ns;
     uint64_t p99_ns;
     bool is_fastest; /* as a start would choose it */
+    bool is_quick;   /* by its p50: enough for a loop to flush by itself (engine/pace.h) */
 };
 enum { INSPECT_WAYS = 3 };
 struct inspect_speed {

@@ -268,8 +268,8 @@ def test_doctor_is_content_with_a_sound_store(filled):
     assert done.code == 0, done
     assert "FAIL" not in done.text
     found = checks(filled("doctor", "--json"))
-    for name in ("version", "store", "directory", "identity", "space", "flush", "write mode",
-            "clock", "size", "keys", "unknown", "public key"):
+    for name in ("version", "store", "directory", "identity", "space", "flush", "turns",
+            "write mode", "clock", "size", "keys", "unknown", "public key"):
         assert name in found, name
     assert found["unknown"]["verdict"] == "WARN"
     assert "once resolve" in found["unknown"]["fix"]

@@ -581,9 +581,8 @@ static struct journal *journal_new(
 /* Removes files that a crash left unfinished. Nothing depends on it. */
 static void leftovers_remove(struct journal *journal)
 {
-    static const char *const names[] = {
-        "spare", "index.tmp", "squeeze.tmp", "reached.tmp", "inherited.tmp", "probe.tmp",
-        "replays-soon.tmp"};
+    static const char *const names[] = {"spare", "index.tmp", "squeeze.tmp", "reached.tmp",
+        "inherited.tmp", "probe.tmp", "replays-soon.tmp"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct path path = journal_path(journal, names[i]);
         (void)journal->io->unlink(journal->io->context, path.text);
