@@ -13,7 +13,8 @@
 #include "store/journal/impl.h"
 
 enum {
-    ZEROS_BYTES = 64 << 10,     /* a write of this size runs at the disk's speed */
+    ZEROS_BYTES = 256 << 10,    /* a write of this size runs at the disk's speed; four times smaller
+                                   ones take three times the CPU with O_DIRECT */
     ZEROS_DIRTY_BYTES = 1 << 20 /* written before they are flushed: some ms of a disk */
 };
 
