@@ -467,6 +467,7 @@ static void journal_free(struct journal *journal)
         segment_forget_fd(journal, &journal->segments[i]);
     }
     mem_free(journal->mem, journal->segments);
+    cache_release(journal);
     tail_close(journal);
     inherited_close(journal);
     index_release(&journal->index);
@@ -673,7 +674,8 @@ enum status journal_info(struct store *store, struct journal_info *ret_info, str
         .direct = journal->options.direct,
         .snapshot_failed = journal->snapshot_failed,
         .segment_first = journal->segments[0].number,
-        .created_ms = journal->identity.created_ms};
+        .created_ms = journal->identity.created_ms,
+        .cache_bytes = journal->cache.bytes};
     (void)pthread_mutex_lock(&journal->mutex);
     info.batches = journal->next.batch - 1;
     info.snapshot_bytes = journal->snapshot_since;
