@@ -1,7 +1,8 @@
 #include "api/documents.h"
 
-#include <stdio.h>
+#include <string.h>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "canon/jcs.h"
@@ -68,9 +69,10 @@ static void put_first_seen(
     put_time(out, ",\"lease_expires_at\":", record->lease_expires_ms);
     buf_char(out, '}');
     ret_document->status = 201;
-    char id[OP_ID_TEXT_BYTES];
-    (void)snprintf(call->location, sizeof call->location, "/v1/operations/%s",
-        op_id_put(id, &record->operation_id));
+    static const char prefix[] = "/v1/operations/";
+    static_assert(sizeof prefix - 1 + OP_ID_TEXT_BYTES <= sizeof call->location, "it fits");
+    memcpy(call->location, prefix, sizeof prefix - 1);
+    (void)op_id_put(call->location + sizeof prefix - 1, &record->operation_id);
     ret_document->location = slice_str(call->location);
 }
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,15 +15,17 @@
 #include "base/log_line.h"
 
 enum {
-    GATHER_MS = 5,       /* lines within this time are written together, to save wake-ups */
-    LOOK_MS = 100,       /* how often a blocked writer checks whether it should end */
-    FREE_MS = 1000,      /* how long log_free waits for a reader */
-    FREE_GRACE_MS = 200, /* and then for the thread to end */
-    LENGTH_BYTES = 2,    /* precedes each line in the ring */
+    GATHER_MS = 5,         /* lines within this time are written together, to save wake-ups */
+    LOOK_MS = 100,         /* how often a blocked writer checks whether it should end */
+    FREE_MS = 1000,        /* how long log_free waits for a reader */
+    FREE_GRACE_MS = 200,   /* and then for the thread to end */
+    LENGTH_BYTES = 2,      /* precedes each line in the ring */
+    FILE_BYTES = 64 << 10, /* written to a file at once: a write costs more than its bytes */
 };
 
 static_assert(LOG_LINE_BYTES_MAX <= UINT16_MAX, "a line's length fits in LENGTH_BYTES");
-static_assert(LOG_LINE_BYTES_MAX >= PIPE_BUF, "what goes out at once fits in the writer's buffer");
+static_assert(FILE_BYTES >= PIPE_BUF, "what goes out at once fits in the writer's buffer");
+static_assert((int)FILE_BYTES >= (int)LOG_LINE_BYTES_MAX, "and so does a line");
 
 /*
  * L1  used <= LOG_RING_BYTES; the ring holds only whole lines, each preceded by its length.
@@ -51,7 +54,9 @@ struct log {
     atomic_ullong until; /* clock_nanos when the writer gives up; 0: never */
     atomic_ullong counted; /* lines dropped ever */
 
-    char out[LOG_LINE_BYTES_MAX]; /* the writer's: what is being written */
+    /* The writer's. */
+    bool is_file;         /* the descriptor is a regular file: it takes any size and never blocks */
+    char out[FILE_BYTES]; /* what is being written */
 };
 
 /* --- The ring, under the lock ----------------------------------------------------------------- */
@@ -92,17 +97,22 @@ static size_t ring_first_length(const struct log *log)
     return (size_t)length[0] | (size_t)length[1] << 8;
 }
 
-/* Move whole lines to log->out: as many as a pipe takes at once (PIPE_BUF), or one long one. */
+static size_t piece_bytes(const struct log *log)
+{
+    return log->is_file ? FILE_BYTES : PIPE_BUF;
+}
+
+/* Move whole lines to log->out: as many as a file or a pipe takes at once, or one long one. */
 static size_t ring_take(struct log *log, uint64_t *ret_lines)
 {
     size_t taken = 0;
     *ret_lines = 0;
     while (log->used > 0) {
         size_t size = ring_first_length(log);
-        if (taken > 0 && taken + size > PIPE_BUF) {
+        if (taken > 0 && taken + size > piece_bytes(log)) {
             break;
         }
-        ASSERT(size <= sizeof log->out);
+        ASSERT(taken + size <= sizeof log->out);
         ring_copy_out(log, log->at + LENGTH_BYTES, log->out + taken, size);
         log->at = (log->at + LENGTH_BYTES + size) % LOG_RING_BYTES;
         log->used -= LENGTH_BYTES + size;
@@ -151,15 +161,16 @@ static bool write_all(const struct log *log, const char *bytes, size_t size)
 {
     while (size > 0) {
         struct pollfd ready = {.fd = log->fd, .events = POLLOUT};
-        int ms = wait_ms(log);
-        int polled = poll(&ready, 1, ms);
+        int ms = log->is_file ? 0 : wait_ms(log);
+        int polled = log->is_file ? 1 : poll(&ready, 1, ms);
         if (polled <= 0) {
             if (ms == 0) {
                 return false;
             }
             continue;
         }
-        ssize_t wrote = write_once(log->fd, bytes, size < PIPE_BUF ? size : PIPE_BUF);
+        ssize_t wrote =
+            write_once(log->fd, bytes, size < piece_bytes(log) ? size : piece_bytes(log));
         if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
             return false;
         }
@@ -205,10 +216,18 @@ static bool wait_nanos(struct log *log, uint64_t until_nanos)
     return pthread_cond_timedwait(&log->wake, &log->lock, &until) != ETIMEDOUT;
 }
 
-/* Waits for lines, and a moment longer for more. False: there are no more. */
+/* A rotated log may be a different kind of file than before. */
+static void look_at_file(struct log *log)
+{
+    struct stat info;
+    log->is_file = fstat(log->fd, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+/* Waits for lines, and a moment longer for more: a file gets few large pieces, and a pipe gets what
+ * there is as soon as it has taken the last. False: there are no more. */
 static bool await_lines(struct log *log)
 {
-    bool has_waited = false;
+    bool has_waited = log->is_file && log->used < FILE_BYTES;
     while (log->used == 0 && !log->is_stopping) {
         log->is_idle = true;
         has_waited = true;
@@ -229,6 +248,7 @@ static void *write_lines(void *context)
     (void)pthread_mutex_lock(&log->lock);
     while (await_lines(log)) {
         uint64_t lines;
+        look_at_file(log);
         size_t size = ring_take(log, &lines);
         (void)pthread_mutex_unlock(&log->lock);
         bool wrote = write_all(log, log->out, size);

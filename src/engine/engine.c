@@ -71,6 +71,7 @@ struct engine {
     struct clock clock;
     struct store_identity identity;
     struct store_shared shared;
+    struct digest_hmac_key fingerprint_key; /* the shared one, ready for use */
 
     /* Of whoever has the turn; the janitor's, of the engine thread alone. */
     struct cycle cycle;
@@ -1108,8 +1109,7 @@ enum status engine_do(struct engine *engine, struct engine_call *call)
 void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed)
 {
-    digest_hmac(engine->shared.fingerprint_key, sizeof engine->shared.fingerprint_key, plain->bytes,
-        sizeof plain->bytes, ret_keyed);
+    digest_hmac_keyed(&engine->fingerprint_key, plain->bytes, sizeof plain->bytes, ret_keyed);
 }
 
 struct store *engine_reader_take(struct engine *engine)
@@ -1247,6 +1247,7 @@ static enum status engine_dispose(struct engine *engine, struct err *err)
     enum status closed = engine->store->ops->close(engine->store, status == OK ? err : NULL);
     mem_wipe(&engine->identity, sizeof engine->identity);
     mem_wipe(&engine->shared, sizeof engine->shared);
+    mem_wipe(&engine->fingerprint_key, sizeof engine->fingerprint_key);
     (void)pthread_mutex_destroy(&engine->lock);
     (void)pthread_mutex_destroy(&engine->reading);
     (void)pthread_cond_destroy(&engine->work);
@@ -1275,6 +1276,9 @@ enum status engine_new(struct store *store, const struct engine_options *options
     }
     engine_init_sync(engine);
     store->ops->identity(store, &engine->identity, &engine->shared);
+    digest_hmac_key_make(
+        slice_of(engine->shared.fingerprint_key, sizeof engine->shared.fingerprint_key),
+        &engine->fingerprint_key);
     parked_init(&engine->parked);
     engine->parked_next_ms = engine->parked.next_ms;
     engine->soon_due_ms = INT64_MAX;

@@ -56,7 +56,11 @@ static enum status hash_canonical(struct reading *r, const struct json_mask *mar
         status = E_INVALID;
     }
     if (status == OK) {
-        digest_sha256(form.data, form.len, &r->form);
+        if (slice_equal(buf_view(&form), r->from->body)) {
+            r->form = r->body; /* it came in canonical form */
+        } else {
+            digest_sha256(form.data, form.len, &r->form);
+        }
         r->version = FINGERPRINT_CANONICAL;
     }
     buf_release(&form);

@@ -1,6 +1,6 @@
 #include "http/fields.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #include "base/base64.h"
 #include "base/check.h"
@@ -647,15 +647,16 @@ enum {
 void fields_traceparent(const unsigned char random[24], char ret_text[FIELDS_TRACEPARENT_BYTES + 1])
 {
     unsigned char ids[24];
-    char trace_id[33], parent_id[17];
     memcpy(ids, random, sizeof ids);
     /* An id of zeros means none, and then the whole is not valid. */
     static const unsigned char zeros[16];
     ids[15] |= memcmp(ids, zeros, 16) == 0;
     ids[23] |= memcmp(ids + 16, zeros, 8) == 0;
-    int len = snprintf(ret_text, FIELDS_TRACEPARENT_BYTES + 1, "00-%s-%s-00",
-        text_put_hex(trace_id, ids, 16), text_put_hex(parent_id, ids + 16, 8));
-    ASSERT(len == FIELDS_TRACEPARENT_BYTES);
+    memcpy(ret_text, "00-", 3);
+    (void)text_put_hex(ret_text + TRACE_ID_AT, ids, 16);
+    ret_text[PARENT_ID_AT - 1] = '-';
+    (void)text_put_hex(ret_text + PARENT_ID_AT, ids + 16, 8);
+    memcpy(ret_text + FLAGS_AT - 1, "-00", 4);
 }
 
 /* Lower-case hex; of an id, with a digit that is not 0. */

@@ -845,6 +845,130 @@ static void a_settled_body_of_an_earlier_version_is_not_missed(void **state)
     assert_int_equal(kit_damages(place->data, NULL), 0);
 }
 
+static void put_outcome(struct store *store, struct record *record, struct slice outcome)
+{
+    struct err err = {0};
+    record->outcome.body = kit_body(outcome);
+    struct change change = {.kind = CHANGE_PUT,
+        .record = record,
+        .version_expected = record->version - 1,
+        .outcome_body = outcome,
+        .entry = kit_entry(store, &record->operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1};
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
+}
+
+static void assert_outcome(
+    struct store *store, const struct record *record, const char *outcome, struct place *place)
+{
+    struct err err = {0};
+    struct slice found = SLICE_EMPTY;
+    assert_int_equal(
+        kit_bytes(store, &record->key.hash, WANT_OUTCOME, &place->arena, &found, &err), OK);
+    assert_true(slice_is(found, outcome));
+}
+
+static uint64_t kept_bytes(struct store *store)
+{
+    struct journal_info info;
+    struct err err = {0};
+    assert_int_equal(journal_info(store, &info, &err), OK);
+    return info.cache_bytes;
+}
+
+static void what_duplicates_ask_for_is_kept_until_its_segment_goes(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    struct err err = {0};
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=64KiB&snapshot=64KiB&background=off", place->data);
+    struct store *store = open_url(url, NULL);
+    struct record record = kit_record(1000, 1);
+    record = kit_sealed(&record, KIT_NOW + 3600000);
+    record.version = 1;
+    put_outcome(store, &record, SLICE_LIT("charged"));
+    assert_outcome(store, &record, "charged", place);
+    assert_int_equal(kept_bytes(store), 0); /* it may be taken back until it is stable */
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_outcome(store, &record, "charged", place);
+    uint64_t kept = kept_bytes(store);
+    assert_true(kept > sizeof "charged");
+    assert_outcome(store, &record, "charged", place);
+    assert_int_equal(kept_bytes(store), kept);
+
+    record.version++; /* what changed is elsewhere, and the old place says nothing about it */
+    put_outcome(store, &record, SLICE_LIT("refunded"));
+    assert_outcome(store, &record, "refunded", place);
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_outcome(store, &record, "refunded", place);
+    assert_outcome(store, &record, "refunded", place);
+    assert_true(kept_bytes(store) > kept);
+
+    /* Its window ends, and its segment is squeezed. */
+    int64_t later = KIT_NOW + 86400000;
+    fill(store, 0, 100, &place->arena);
+    for (unsigned i = 0; i < 100; i++) {
+        struct record begun = kit_record(i, i + 1);
+        struct record sealed = kit_sealed(&begun, KIT_NOW + 3600000);
+        kit_put_flush(store, &sealed, 1);
+    }
+    struct record last = kit_record(2000, 200); /* time passes with a commit */
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &last,
+        .entry = kit_entry(store, &last.operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1};
+    assert_int_equal(kit_commit(store, &commit, later, &err), OK);
+    for (int i = 0; i < 400; i++) {
+        assert_int_equal(kit_maintain(store, later, &err), OK);
+        assert_int_equal(store->ops->flush(store, &err), OK);
+    }
+    struct journal_info info;
+    count_squeezed(store, &info);
+    assert_true(info.segments_squeezed > 0);
+    assert_int_equal(info.cache_bytes, 0);
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+}
+
+static void what_is_kept_goes_when_its_segment_is_erased_from(void **state)
+{
+    struct place *place = *state;
+    char url[512];
+    struct err err = {0};
+    struct slice body = SLICE_LIT("a payload that nobody needs any more");
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=64KiB&background=off&erase=1s", place->data);
+    struct store *store = open_url(url, NULL);
+    struct record record = kit_record(1, 1);
+    record.kind = RECORD_EFFECT;
+    assert_int_equal(record_key_seal_as(&record.key, RECORD_EFFECT, &err), OK);
+    record.operation_id = op_id_make(KIT_NOW, &record.key.hash, 1);
+    record = kit_sealed(&record, KIT_NOW + 86400000);
+    record.version = 1;
+    record.request = kit_body(body);
+    record.outcome.body = kit_body(SLICE_LIT("charged"));
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &record,
+        .request_body = body,
+        .outcome_body = SLICE_LIT("charged"),
+        .entry = kit_entry(store, &record.operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1};
+    assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
+    assert_int_equal(store->ops->flush(store, &err), OK);
+    assert_int_equal(kit_close(store), OK);
+    store = open_url(url, NULL);
+    assert_outcome(store, &record, "charged", place);
+    assert_true(kept_bytes(store) > 0);
+    for (int i = 0; i < 16; i++) {
+        assert_int_equal(kit_maintain(store, KIT_NOW + 2000 + i, &err), OK);
+        assert_int_equal(store->ops->flush(store, &err), OK);
+    }
+    assert_int_equal(kept_bytes(store), 0);
+    assert_outcome(store, &record, "charged", place);
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+}
 /* Each way in which a flush can fail. A ring tells of a cancelled write as of any other failure. */
 static const struct {
     enum faulty_what what;
@@ -1270,6 +1394,8 @@ int main(void)
         ON(a_saved_index_does_not_count_twice),
         ON(an_older_image_is_noticed_by_its_witness),
         ON(old_segments_are_squeezed_and_removed),
+        ON(what_duplicates_ask_for_is_kept_until_its_segment_goes),
+        ON(what_is_kept_goes_when_its_segment_is_erased_from),
         ON(a_segment_is_not_squeezed_before_what_replaced_it_is_stable),
         ON(paced_entries_survive_squeezing_and_removal),
         ON(nothing_expires_before_its_time_is_stable),

@@ -54,6 +54,11 @@ static void check_case(const struct json_value *test)
     read_hex(field(test, "tag"), tag, sizeof tag, &tag_size);
     struct digest digest;
     digest_hmac(key, key_size, message, message_size, &digest);
+    struct digest_hmac_key made;
+    struct digest again;
+    digest_hmac_key_make(slice_of(key, key_size), &made);
+    digest_hmac_keyed(&made, message, message_size, &again);
+    assert_true(digest_equal(&digest, &again));
     bool valid = slice_is(field(test, "result"), "valid");
     assert_int_equal(memcmp(digest.bytes, tag, tag_size) == 0, valid);
     if (tag_size == DIGEST_BYTES) {

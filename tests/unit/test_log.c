@@ -361,6 +361,24 @@ static void lines_of_many_threads_are_whole_and_all_there(void **state)
 }
 
 /* An allocator that has room for so many pieces. */
+/* A file gets large pieces instead of what a pipe takes at once: more than one of them here. */
+static void lines_in_a_file_are_whole_and_all_there(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    struct log *log = open_log(fileno(file));
+    (void)say_many(log);
+    log_free(log);
+    assert_int_equal(lseek(fileno(file), 0, SEEK_SET), 0);
+    atomic_bool saw_last = false;
+    struct found found = read_all(dup(fileno(file)), &saw_last);
+    assert_int_equal(found.lines, LINES_EACH);
+    assert_int_equal(found.dropped, 0);
+    assert_int_equal(found.numbers, (uint64_t)LINES_EACH * (LINES_EACH - 1) / 2);
+    (void)fclose(file);
+}
+
 static void *resize_few(void *context, void *pointer, size_t size)
 {
     int *left = context;
@@ -397,6 +415,7 @@ int main(void)
         TEST(freeing_ends_though_nobody_reads),
         TEST(a_closed_pipe_ends_neither_the_process_nor_the_log),
         TEST(lines_of_many_threads_are_whole_and_all_there),
+        TEST(lines_in_a_file_are_whole_and_all_there),
         TEST(without_memory_there_is_no_log_and_no_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

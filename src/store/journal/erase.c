@@ -280,7 +280,7 @@ enum status erase_step(struct journal *journal, struct err *err)
         }
         return OK;
     case ERASE_DONE:
-        segment_forget_fd(journal, segment); /* of the file that was replaced */
+        segment_replaced(journal, segment);
         erase_abandon(journal);
         return OK;
     case ERASE_FAILED: erase_fail(journal); return OK;

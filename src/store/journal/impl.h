@@ -105,6 +105,14 @@ struct journal_options {
     bool background;
 };
 
+/* Frames in memory; cache.c. */
+struct cache {
+    struct cached *slots; /* NULL: nothing was kept yet */
+    size_t bytes;         /* of the frames */
+    uint32_t time;        /* counts uses */
+    uint32_t hand;        /* where the next one is dropped for its bytes */
+};
+
 struct snapshot; /* being saved; snapshot.c */
 struct squeeze;  /* being done; squeeze.c */
 struct erase;    /* being done; erase.c */
@@ -135,6 +143,7 @@ struct journal {
     size_t segments_cap;
     unsigned files_open;                    /* of segments[].fd */
     struct buf undo;                        /* struct journal_undo of the commit being made */
+    struct cache cache;                     /* of frames that duplicates ask for */
     unsigned sweep_part;                    /* where the next sweep for expired records begins */
     struct entry_pace hints[JOURNAL_HINTS]; /* where readers of evidence stopped; place 0: none */
     unsigned hint_next;                     /* the one to be replaced, modulo their count */
@@ -324,6 +333,10 @@ enum status place_corrupt(uint64_t place, const char *wrong, struct err *err);
 /* The bytes of a retained body, checked against its digest. */
 enum status body_read(struct journal *journal, const struct body_ref *body, struct arena *arena,
     struct slice *ret_bytes, struct err *err) MUST_CHECK;
+/* The same for an outcome, which duplicates ask for: from the cache, or into it. Request bodies are
+ * not kept, so that none stays in memory after it was erased. */
+enum status body_read_again(struct journal *journal, const struct body_ref *body,
+    struct arena *arena, struct slice *ret_bytes, struct err *err) MUST_CHECK;
 /* The same from the file of a closed segment. With the mutex, so it does not read the buffers. */
 enum status body_read_closed(struct journal *journal, const struct body_ref *body,
     struct arena *arena, struct slice *ret_bytes, struct err *err) MUST_CHECK;
@@ -336,6 +349,18 @@ enum status journal_entries(struct store *store, const struct entry_range *range
 /* The record of a slot, with its touches counted, in the arena. */
 enum status record_read(struct journal *journal, const struct slot *slot, struct arena *arena,
     const struct record **ret_record, struct err *err) MUST_CHECK;
+/* The same for a key that was asked for again: from the cache, or into it. */
+enum status record_read_again(struct journal *journal, const struct slot *slot, struct arena *arena,
+    const struct record **ret_record, struct err *err) MUST_CHECK;
+
+/* cache.c: frames that duplicates ask for. With the thread of the commits. */
+/* Keeps a copy of a checked frame, if it is stable. */
+void cache_keep(struct journal *journal, uint64_t place, const struct frame *frame);
+/* The payload is the cache's and valid until the next call of it. False: it is not there. */
+bool cache_find(struct journal *journal, uint64_t place, struct frame *ret_frame);
+void cache_release(struct journal *journal);
+/* A segment's file was replaced or moved away: nothing that was read from it holds any more. */
+void segment_replaced(struct journal *journal, struct segment *segment);
 
 /* soon.c: the mark of store_soon. */
 /* Whether the file is there. If it cannot be read, it counts as there. */

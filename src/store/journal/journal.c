@@ -468,6 +468,7 @@ static void journal_free(struct journal *journal)
         segment_forget_fd(journal, &journal->segments[i]);
     }
     mem_free(journal->mem, journal->segments);
+    cache_release(journal);
     tail_close(journal);
     batch_writer_close(&journal->writer);
     inherited_close(journal);
@@ -698,7 +699,8 @@ enum status journal_info(struct store *store, struct journal_info *ret_info, str
         .way = journal->read_only ? journal->options.way : atomic_load(&journal->writer.way),
         .snapshot_failed = journal->snapshot_failed,
         .segment_first = journal->segments[0].number,
-        .created_ms = journal->identity.created_ms};
+        .created_ms = journal->identity.created_ms,
+        .cache_bytes = journal->cache.bytes};
     (void)pthread_mutex_lock(&journal->mutex);
     info.batches = journal->next.batch - 1;
     info.snapshot_bytes = journal->snapshot_since;

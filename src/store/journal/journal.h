@@ -105,6 +105,7 @@ struct journal_info {
     bool snapshot_failed;    /* the last attempt to save the index failed */
     uint64_t segment_first;  /* number of the oldest segment */
     int64_t created_ms;      /* when the store was created */
+    uint64_t cache_bytes;    /* of frames kept in memory for duplicates */
 };
 
 /* E_MISUSE: the store is not a journal. */

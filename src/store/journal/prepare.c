@@ -17,7 +17,7 @@ static enum status key_read(struct journal *journal, const struct digest *hash, 
         return OK;
     }
     const struct record *record = NULL;
-    enum status status = record_read(journal, slot, arena, &record, err);
+    enum status status = record_read_again(journal, slot, arena, &record, err);
     /* 128 equal bits of SHA-256 and a different key: the disk is damaged, not the hash. */
     if (status == OK && memcmp(&record->key.hash, hash, sizeof *hash) != 0) {
         return place_corrupt(slot->place, "the record here has a different key", err);
@@ -50,10 +50,8 @@ static enum status id_read(struct journal *journal, const struct store_want *wan
 }
 
 /* If there is no memory for the body, only the call that wants it fails, not the batch. */
-static enum status body_want(struct journal *journal, const struct body_ref *body,
-    struct store_want *want, struct slice *ret_bytes, struct err *err)
+static enum status body_want(enum status status, struct store_want *want)
 {
-    enum status status = body_read(journal, body, want->arena, ret_bytes, err);
     if (status == E_NOMEM) {
         want->body_status = E_NOMEM;
         return OK;
@@ -76,10 +74,13 @@ static enum status want_more(
                               : status;
     }
     if (status == OK && choice.outcome) {
-        status = body_want(journal, &record->outcome.body, want, &want->outcome, err);
+        status = body_want(
+            body_read_again(journal, &record->outcome.body, want->arena, &want->outcome, err),
+            want);
     }
     if (status == OK && choice.request) {
-        status = body_want(journal, &record->request, want, &want->request, err);
+        status =
+            body_want(body_read(journal, &record->request, want->arena, &want->request, err), want);
     }
     return status;
 }

@@ -1,5 +1,6 @@
 /*
  * Reading: records and bodies by their place, scans by the index, entries from the files.
+ * past 800 lines because everything that reads a frame by its place or in order is in this file.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -128,6 +129,7 @@ static enum status frame_wrong(struct journal *journal, struct segment *segment,
 enum read_from {
     READ_ANYWHERE, /* in memory, then in the file */
     READ_FILE,     /* for a caller with the mutex that reads from a closed segment */
+    READ_KEPT,     /* in the cache, then anywhere; what was read and checked is kept there */
 };
 
 /* The checked frame at a place, copied into the arena. */
@@ -141,7 +143,7 @@ static enum status frame_read(struct journal *journal, uint64_t place, enum read
     struct slice bytes = SLICE_EMPTY;
     bool found = false;
     enum status status = OK;
-    if (from == READ_ANYWHERE &&
+    if (from != READ_FILE &&
         place >= atomic_load_explicit(&journal->recent_place, memory_order_acquire)) {
         status = memory_read(journal, place, arena, &bytes, &found, err);
     }
@@ -155,11 +157,26 @@ static enum status frame_read(struct journal *journal, uint64_t place, enum read
     return wrong == NULL ? OK : frame_wrong(journal, segment, place, wrong, err);
 }
 
-enum status record_read(struct journal *journal, const struct slot *slot, struct arena *arena,
-    const struct record **ret_record, struct err *err)
+/* A frame of the cache, copied into the arena. *ret_found is false if it is not there. */
+static enum status kept_read(struct journal *journal, uint64_t place, struct arena *arena,
+    struct frame *ret_frame, bool *ret_found, struct err *err)
+{
+    *ret_found = cache_find(journal, place, ret_frame);
+    return !*ret_found || arena_copy(arena, ret_frame->payload, &ret_frame->payload) == OK
+               ? OK
+               : err_set(err, E_NOMEM, "out of memory for a frame");
+}
+
+static enum status record_read_from(struct journal *journal, const struct slot *slot,
+    enum read_from from, struct arena *arena, const struct record **ret_record, struct err *err)
 {
     struct frame frame;
-    enum status status = frame_read(journal, slot->place, READ_ANYWHERE, arena, &frame, err);
+    bool is_kept = false;
+    enum status status =
+        from == READ_KEPT ? kept_read(journal, slot->place, arena, &frame, &is_kept, err) : OK;
+    if (status == OK && !is_kept) {
+        status = frame_read(journal, slot->place, from, arena, &frame, err);
+    }
     if (status != OK) {
         return status;
     }
@@ -179,12 +196,27 @@ enum status record_read(struct journal *journal, const struct slot *slot, struct
     if (!slot_is(slot, &record->key.hash) || slot->version != (uint32_t)record->version) {
         return place_corrupt(slot->place, "the record here is not the one the index means", err);
     }
+    if (from == READ_KEPT && !is_kept) {
+        cache_keep(journal, slot->place, &frame);
+    }
     /* Versions before R10 kept the body of settled work. It may be erased by now. */
     record->request.retained = record->request.retained && !erase_takes(record);
     uint32_t room = UINT32_MAX - record->duplicates;
     record->duplicates += slot->duplicates < room ? slot->duplicates : room;
     *ret_record = record;
     return OK;
+}
+
+enum status record_read(struct journal *journal, const struct slot *slot, struct arena *arena,
+    const struct record **ret_record, struct err *err)
+{
+    return record_read_from(journal, slot, READ_ANYWHERE, arena, ret_record, err);
+}
+
+enum status record_read_again(struct journal *journal, const struct slot *slot, struct arena *arena,
+    const struct record **ret_record, struct err *err)
+{
+    return record_read_from(journal, slot, READ_KEPT, arena, ret_record, err);
 }
 
 static enum status body_read_from(struct journal *journal, const struct body_ref *body,
@@ -202,7 +234,11 @@ static enum status body_read_from(struct journal *journal, const struct body_ref
         return OK;
     }
     struct frame frame;
-    status = frame_read(journal, body->place, from, arena, &frame, err);
+    bool is_kept = false;
+    status = from == READ_KEPT ? kept_read(journal, body->place, arena, &frame, &is_kept, err) : OK;
+    if (status == OK && !is_kept) {
+        status = frame_read(journal, body->place, from, arena, &frame, err);
+    }
     if (status != OK) {
         return status;
     }
@@ -213,10 +249,15 @@ static enum status body_read_from(struct journal *journal, const struct body_ref
         return place_corrupt(body->place, "the body here is a different one", err);
     }
     struct slice bytes = slice_of(frame.payload.data + size, frame.payload.len - size);
-    struct digest digest;
-    digest_sha256(bytes.data, bytes.len, &digest);
-    if (memcmp(&digest, &body->digest, sizeof digest) != 0) {
-        return place_corrupt(body->place, "the body does not have its digest", err);
+    if (!is_kept) { /* what is kept was checked */
+        struct digest digest;
+        digest_sha256(bytes.data, bytes.len, &digest);
+        if (memcmp(&digest, &body->digest, sizeof digest) != 0) {
+            return place_corrupt(body->place, "the body does not have its digest", err);
+        }
+        if (from == READ_KEPT) {
+            cache_keep(journal, body->place, &frame);
+        }
     }
     *ret_bytes = bytes;
     return OK;
@@ -226,6 +267,12 @@ enum status body_read(struct journal *journal, const struct body_ref *body, stru
     struct slice *ret_bytes, struct err *err)
 {
     return body_read_from(journal, body, READ_ANYWHERE, arena, ret_bytes, err);
+}
+
+enum status body_read_again(struct journal *journal, const struct body_ref *body,
+    struct arena *arena, struct slice *ret_bytes, struct err *err)
+{
+    return body_read_from(journal, body, READ_KEPT, arena, ret_bytes, err);
 }
 
 enum status body_read_closed(struct journal *journal, const struct body_ref *body,
@@ -240,7 +287,7 @@ static enum status scan_one(struct journal *journal, const struct scan *scan,
     const struct slot *slot, struct arena *scratch, struct arena *arena,
     const struct record **ret_record, struct err *err)
 {
-    const struct record *record;
+    const struct record *record = NULL;
     *ret_record = NULL;
     arena_clear(scratch);
     enum status status = record_read(journal, slot, scratch, &record, err);
@@ -362,7 +409,7 @@ static bool due_read(void *context, const struct due_entry *entry)
     const struct slot *slot = index_seek(&journal->index, entry->key_high, entry->key_low);
     ASSERT(slot != NULL); /* D1 */
     ASSERT(slot->key_high == entry->key_high && slot->key_low == entry->key_low);
-    const struct record *record;
+    const struct record *record = NULL;
     arena_clear(search->scratch);
     search->status = record_read(journal, slot, search->scratch, &record, search->err);
     if (search->status != OK) {

@@ -182,7 +182,7 @@ enum status squeeze_step(struct journal *journal, struct err *err)
         return OK;
     case SQUEEZE_REWRITING: return OK;
     case SQUEEZE_DONE:
-        segment_forget_fd(journal, segment);
+        segment_replaced(journal, segment);
         segment->squeezed = true;
         segment->end = squeeze->end;
         squeeze_abandon(journal);
@@ -357,7 +357,7 @@ enum status journal_remove(struct store *store, uint64_t number, struct err *err
     if (failed != 0) {
         return err_errno(err, E_UNAVAILABLE, -failed, "cannot move '%s' to the archive", from.text);
     }
-    segment_forget_fd(journal, segment);
+    segment_replaced(journal, segment);
     journal->segments_count--;
     memmove(segment, segment + 1, journal->segments_count * sizeof *segment);
     failed = io_sync_dir(io, archive.text);
