@@ -120,6 +120,7 @@ struct broker_kind {
     const char *name;    /* "redis" */
     const char *schemes; /* "redis rediss …", separated by spaces */
     const char *package; /* the Debian package of the library that the module needs */
+    const char *headers; /* the one that it is built with */
 };
 /* By number; NULL past the last. */
 const struct broker_kind *broker_kind(size_t number);

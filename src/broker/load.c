@@ -11,10 +11,10 @@
 #include "broker/broker.h"
 
 static const struct broker_kind kinds[] = {
-    {"redis", "redis rediss redis+sentinel rediss+sentinel", "libhiredis0.14"},
-    {"amqp", "amqp amqps", "librabbitmq4"},
-    {"nats", "nats nats+tls", "libnats3.4"},
-    {"kafka", "kafka kafkas", "librdkafka1"},
+    {"redis", "redis rediss redis+sentinel rediss+sentinel", "libhiredis0.14", "libhiredis-dev"},
+    {"amqp", "amqp amqps", "librabbitmq4", "librabbitmq-dev"},
+    {"nats", "nats nats+tls", "libnats3.4", "libnats-dev"},
+    {"kafka", "kafka kafkas", "librdkafka1", "librdkafka-dev"},
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -67,7 +67,7 @@ static enum status load(
             "the module for %s: queues, once-broker-%s.so, is not beside the program and not in "
             "%s",
             kind->name, kind->name, ONCE_LIB_DIR);
-        err_hint(err, "it is built when the library of %s is there", kind->package);
+        err_hint(err, "apt-get install %s %s, and build Once again", kind->package, kind->headers);
         return E_UNAVAILABLE;
     }
     void *file = dlopen(path, RTLD_NOW | RTLD_LOCAL);

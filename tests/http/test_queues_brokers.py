@@ -312,7 +312,7 @@ def test_what_is_wrong_with_a_queue_is_named(tmp_path, handler, broker):
     assert package in missing.stderr
     doctor = subprocess.run([BINARY, "doctor"], text=True, capture_output=True, timeout=60,
         env={**os.environ, "ONCE_BROKER_DIR": str(tmp_path)})
-    assert package in doctor.stdout + doctor.stderr
+    assert f"apt-get install {package} " in doctor.stdout + doctor.stderr
     for url, said in ((f"{kind}://h", "names its"), (f"{kind}://u:pass-word@h/q?gruop=g", "gruop"),
             (f"{kind}://u:pass-word@h/q?cert=x", "cert and key")):
         done = check(url)
