@@ -110,7 +110,7 @@ def test_of_many_that_begin_one_key_at_once_everywhere_one_may(fleet):
 
 
 def test_answers_of_four_processes_have_an_order(fleet):
-    judge(run_clients(fleet, "plain", True, lambda: time.sleep(30 if LONG else 2)))
+    judge(run_clients(fleet, "plain", True, lambda: time.sleep(30 if LONG else 4)))
 
 
 def test_answers_of_four_processes_have_an_order_though_they_are_killed(fleet):
