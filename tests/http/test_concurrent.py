@@ -9,7 +9,7 @@ from fences import NO_LIMITS, begin_bytes, exchange_all, seal
 from once_server import LIGHT
 
 CONNECTIONS = 200
-KEYS = 100 if LIGHT else 1000
+KEYS = 40 if LIGHT else 1000
 KEYS_AT_ONCE = 10  # pipelined on each connection, in an order of its own
 THREADS = 4  # each with its share of the connections
 BURST = 40  # duplicates of one key that are answered at once, by default

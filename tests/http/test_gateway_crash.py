@@ -11,7 +11,7 @@ import time
 from once_gateway import DUPLICATES_FREE, request_for
 from once_server import LIGHT, LONG, Broken
 
-KILLS = 10 if LIGHT else 1000 if LONG else 100
+KILLS = 10 if LIGHT else 1000 if LONG else 50
 CLIENTS = 6
 KILL_AFTER_S = (0.01, 0.12)
 TOTAL_S = 1  # of the upstream's call; a lease is at least 5 s longer

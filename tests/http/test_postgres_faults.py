@@ -311,7 +311,7 @@ def test_while_the_database_is_gone_nothing_is_granted_and_then_it_goes_on(datab
     until(lambda: load.refused > 0, "nothing is refused")  # 503, whatever the key
     time.sleep(1)
     before = load.count()
-    time.sleep(60 if LONG else 4)
+    time.sleep(60 if LONG else 2)
     assert load.count() == before
     status, _, answer = nodes[0].request("POST", "/v1/fences",
         {"scope": "load", "key": "gone", "payload": 1})
