@@ -1,4 +1,5 @@
 """What all tests of the command line share: the binary, a place of its own, and how to run it."""
+import contextlib
 import os
 import signal
 import subprocess
@@ -60,7 +61,8 @@ class Once:
             process.wait()
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
-                    stream.close()
+                    with contextlib.suppress(BrokenPipeError):  # it was killed before it read all
+                        stream.close()
 
     def __call__(self, *words, stdin=b"", **how):
         process = self.start(*words, stdin=subprocess.PIPE, **how)
