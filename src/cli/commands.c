@@ -196,9 +196,12 @@ static const char *const mcp_text[] = {
     "its result, with \"io.once/decision\" in its _meta. Everything else passes unchanged, in both "
     "directions. Put this command where the client's configuration has the server's.",
     "With --upstream the server is a URL that speaks streamable HTTP, of protocol 2026-07-28 or "
-    "of the sessions of 2025-11-25, 2025-06-18 and 2025-03-26. The client still speaks to this "
-    "command on its standard input and output. A stream that breaks is resumed where the server "
-    "allows it.",
+    "of the sessions of 2025-11-25, 2025-06-18 and 2025-03-26. A stream that breaks is resumed "
+    "where the server allows it.",
+    "With --listen clients connect over streamable HTTP, as many as there are, instead of using "
+    "standard input and output. Each session has a server of its own; a message of protocol "
+    "2026-07-28 goes to the server of its credentials. Keys are those of a client's credentials, "
+    "unless --principal is given, and may also be in the header Idempotency-Key.",
     "With --serve Once is the server: tools to begin and seal operations, to submit and confirm "
     "commands, and to look at what became of them, with the rights of --token.",
     "In tools/list every tool that is not marked as read-only gains two optional arguments, "
@@ -213,7 +216,7 @@ static const char *const mcp_text[] = {
 };
 
 static const struct option_def mcp_options[] = {
-    OPT_CONFIG("the configuration; only its section mcp is used"),
+    OPT_CONFIG("the configuration; only its section mcp is used, and auth with --listen"),
     TEXT("upstream", "URL", "the server, over streamable HTTP, in the place of COMMAND"),
     FLAG("serve", "be an MCP server, whose tools are Once's own"),
     TEXT("listen", "ADDRESS",
@@ -250,6 +253,8 @@ static const struct example_def mcp_examples[] = {
         "a policy for each tool, and a store of its own"},
     {"once mcp --upstream https://mcp.example/mcp --header @/home/ann/.once/mcp-headers",
         "a server that is reached over HTTP, with a token that is in a file"},
+    {"once mcp --listen 127.0.0.1:7420 -- npx -y @example/payments-mcp",
+        "for clients that connect to http://127.0.0.1:7420/mcp"},
     {"once mcp --serve --server https://once.example",
         "Once itself as a server; the token is in ONCE_TOKEN"},
     {0},

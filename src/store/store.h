@@ -69,8 +69,8 @@
  * Ownership: arguments are read during the call only, except that a prepared batch's arenas must
  *            live until its commit. Results live in the given arenas.
  * Threads:   one thread at a time, not always the same, calls everything but flush and settle; one
- *            other thread may call these at the same time. A reader is used by one thread at a time,
- *            beside those two.
+ *            other thread may call these at the same time. A reader is used by one thread at a
+ *            time, beside those two.
  */
 #ifndef ONCE_STORE_STORE_H
 #define ONCE_STORE_STORE_H
