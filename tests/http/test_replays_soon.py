@@ -1,0 +1,65 @@
+"""`evidence.replays: soon`: a replay leaves before its entry is on disk, and nothing else does."""
+import json
+
+import test_gateway_crash as crash
+from once_gateway import DUPLICATES_FREE
+
+SOON = {"evidence": {"replays": "soon"}}
+REPLAYS = 200
+KILLS = 5
+
+
+def types_of(gateway):
+    """The types of the entries of a store that nobody holds, with their counts."""
+    shown = gateway.cli("tail", "-n", "100000", "--json", "--store", gateway.store)
+    assert shown.returncode == 0, shown.stderr
+    types = [json.loads(line)["type"] for line in shown.stdout.splitlines()]
+    return {name: types.count(name) for name in types}
+
+
+def verified(gateway):
+    done = gateway.cli("verify", "--redecide", "--store", gateway.store)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_clean_end_keeps_every_entry(make_gateway):
+    gateway = make_gateway(limits=DUPLICATES_FREE, more=SOON)
+    first = gateway.post("k", {"a": 1})
+    for _ in range(REPLAYS):
+        again = gateway.post("k", {"a": 1})
+        assert again.is_replay and again.body == first.body
+    gateway.stop()
+    gateway.restart()
+    gateway.stop()
+    types = types_of(gateway)
+    assert types["observation.emitted"] == REPLAYS and "evidence.interrupted" not in types
+    verified(gateway)
+
+
+def test_the_start_after_a_kill_says_that_entries_may_be_missing(make_gateway, origin):
+    gateway = make_gateway(limits=DUPLICATES_FREE, more=SOON)
+    first = gateway.post("k", {"a": 1})
+    for kills in range(1, KILLS + 1):
+        for _ in range(20):
+            assert gateway.post("k", {"a": 1}).body == first.body
+        gateway.kill9()
+        gateway.restart()
+        assert origin.effects == {"k": 1}
+    gateway.stop()
+    types = types_of(gateway)
+    assert types["evidence.interrupted"] == kills
+    assert types["execution.started"] == types["execution.executed"] == 1  # P2: of these none is
+    assert 0 < types["observation.emitted"] <= 20 * KILLS
+    verified(gateway)
+
+
+def test_kills_under_load_lose_no_effect_grant_or_seal(make_gateway, origin):
+    gateway = make_gateway(routes=[{"match": "POST /**", "lease": "1s",
+        "timeout": {"connect": "1s", "first_byte": "1s", "total": "1s"}}],
+        limits=DUPLICATES_FREE, more=SOON)
+    harness = crash.Harness(gateway, origin)
+    harness.run(KILLS)
+    assert max(origin.effects.values()) == 1
+    harness.ask([key for key in harness.keys() if key.answer is not None])
+    gateway.stop()
+    verified(gateway)
