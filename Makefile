@@ -2,11 +2,16 @@
 PREFIX ?= /usr/local
 ARGS ?=
 
-.PHONY: build run test test-long bench perf fuzz mutants tidy format install package-sdks clean help
+.PHONY: build build-pgo run test test-long bench perf fuzz mutants tidy format install \
+        package-sdks clean help
 
 build: ## the release binary, at build/once
 	@tools/deps build
 	@tools/build build --buildtype=release -Dtests=false -Dwerror=false
+
+build-pgo: ## the same with link-time optimisation and a profile, at build-pgo/once; takes longer
+	@tools/deps build bench
+	@tools/build_pgo
 
 run: build ## once serve on 127.0.0.1:7411 (ARGS="--config once.yaml"; build/once demo for a show)
 	@exec build/once serve $(ARGS)
