@@ -19,6 +19,9 @@ static struct {
 static bool keep(void *context, const struct entry *entry)
 {
     (void)context;
+    if (entry->kind == ENTRY_CHECKPOINT) {
+        return true; /* the first one may come before or after the last call */
+    }
     assert_true(all.count < ENTRIES);
     (void)snprintf(all.text[all.count++], sizeof all.text[0], "%.*s", SLICE_ARGS(entry->bytes));
     return true;
