@@ -678,6 +678,29 @@ static void fences_set_aside_are_the_next_ones_or_none(void **state)
     assert_true(kit_fences(fixture->store, 1) > last);
 }
 
+/* As many are drawn between prepare and commit as the commit wants to set aside: the counter is
+ * where it would be if it had set them aside (P4). */
+static void fences_that_somebody_else_drew_are_not_set_aside(void **state)
+{
+    struct fixture *fixture = *state;
+    uint64_t highest = 0;
+    for (unsigned i = 1; i <= 30; i++) {
+        struct record record = kit_record(i, i);
+        struct store_want want = {.key = &record.key.hash};
+        uint64_t fences = 1 + i % 3;
+        struct store_batch batch = {
+            .wants = &want, .count = 1, .fences = fences, .arena = &fixture->arena};
+        struct err err = {0};
+        assert_int_equal(fixture->store->ops->prepare(fixture->store, &batch, &err), OK);
+        assert_true(batch.fence_first > highest);
+        highest = record.fence = batch.fence_first + fences - 1;
+        if (i % 4 == 0) {
+            highest = kit_fences(fixture->beside, (unsigned)fences) + fences - 1;
+        }
+        assert_int_equal(commit_one(fixture->store, &record, &err), OK);
+    }
+}
+
 static void a_wrong_url_is_refused_and_shows_no_password(void **state)
 {
     (void)state;
@@ -749,6 +772,7 @@ int main(void)
         ON_SERVER(a_commit_that_fails_halfway_stops_the_store),
         ON_SERVER(a_commit_that_fails_before_its_first_write_never_happened),
         ON_SERVER(fences_set_aside_are_the_next_ones_or_none),
+        ON_SERVER(fences_that_somebody_else_drew_are_not_set_aside),
         TEST(a_wrong_url_is_refused_and_shows_no_password),
     };
     return cmocka_run_group_tests_name("redis", tests, NULL, NULL);

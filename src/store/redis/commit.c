@@ -255,12 +255,14 @@ enum status replicas_wait(struct redis *self, struct err *err)
 
 /* ---- commit --------------------------------------------------------------------------------- */
 
-/* Takes the fences that the commit set aside. A counter that is elsewhere was moved by others. */
+/* Takes the fences that the commit set aside. A counter that is elsewhere was moved by others. That
+ * it is where we would have moved it says nothing: others may have drawn as many. */
 static void reserve_take(struct redis *self, const redisReply *reply)
 {
     struct redis_reserve *reserve = &self->reserve;
-    uint64_t counter = 0;
-    if (!reply_u64(reply, &counter) || counter != reserve->counter + reserve->wanted) {
+    uint64_t counter = 0, aside = 0;
+    if (!reply_u64(reply_at(reply, 1), &counter) || !reply_u64(reply_at(reply, 2), &aside) ||
+        aside != reserve->wanted || counter != reserve->counter + aside) {
         *reserve = (struct redis_reserve){.counter = 0};
         return;
     }
@@ -283,7 +285,7 @@ static enum status commit_send(
         open.midway = reply->type == REDIS_REPLY_ERROR;
         status = answer_take(self, commit, reply, err);
         if (status == OK) {
-            reserve_take(self, reply_at(reply, 1));
+            reserve_take(self, reply);
         }
         sent = status == E_UNKNOWN || (status == OK && replicas_wait(self, err) != OK);
     }

@@ -8,8 +8,8 @@
 --   'e' kind, seq, hash, previous hash, operation id, tenant, time_ms, bytes
 --   'i' chain, and then as 'e': of a different store, into an unfinished copy of it
 --   'c' nothing: this process must be the one that goes on with the copy
--- Returns: 'OK' and the fence counter; 'LATE'; or 'STALE' and the numbers of the changes that are,
--- counted from 0 without 'e', 'i' and 'c'.
+-- Returns: 'OK', the fence counter and how many were set aside; 'LATE'; or 'STALE' and the numbers
+-- of the changes that are, counted from 0 without 'e', 'i' and 'c'.
 -- Nothing is written before everything is compared (S1, S3), and the first write is one that a
 -- server without memory refuses (S5). Each call of the server from a script costs about as much as
 -- a command of a client: what one call can do for the whole batch is one call.
@@ -179,11 +179,11 @@ end
 -- ---- time and fences -----------------------------------------------------------------------------
 
 time_keep(now_ms, boot_id, moment)
-local fence = redis.call('GET', tag .. 'fence') or '0'
+local fence, aside = redis.call('GET', tag .. 'fence') or '0', '0'
 if tonumber(fence_floor) > tonumber(fence) then
     fence = fence_floor
     redis.call('SET', tag .. 'fence', fence)
 elseif reserve ~= '0' and fence == counter then -- nobody has drawn since: these are the next ones
-    fence = redis.call('INCRBY', tag .. 'fence', reserve)
+    fence, aside = redis.call('INCRBY', tag .. 'fence', reserve), reserve
 end
-return {'OK', fence}
+return {'OK', fence, aside}
