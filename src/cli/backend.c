@@ -335,6 +335,22 @@ int backend_find_server(struct cli *cli, struct remote **ret_remote)
     return code == CLI_OK && *ret_remote == NULL ? find_own_server(cli, ret_remote) : code;
 }
 
+int backend_get(struct cli *cli, const char *path, const char *hint, struct slice *ret_text)
+{
+    struct remote *remote = NULL;
+    struct remote_answer answer;
+    int code = backend_find_server(cli, &remote);
+    if (code == CLI_OK && remote == NULL) {
+        cli_say("no server to ask");
+        cli_hint("%s", hint);
+        return CLI_UNAVAILABLE;
+    }
+    code = code == CLI_OK ? remote_get(remote, path, &cli->arena, &answer) : code;
+    *ret_text = code == CLI_OK ? answer.text : SLICE_EMPTY;
+    remote_free(remote);
+    return code;
+}
+
 /* Use a server if there is one; otherwise the caller opens the store. */
 static int open_server(struct cli *cli, struct backend *ret_origin)
 {

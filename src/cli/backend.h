@@ -86,6 +86,10 @@ const char *backend_place_option(struct cli *cli, char *ret_text, size_t size);
 int backend_named_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
 /* That one, else the server that holds the store of --store; *ret is NULL if there is neither. */
 int backend_find_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
+/* What that server answers to a GET, in the command's arena. Without a server it says so, with the
+ * hint. */
+int backend_get(
+    struct cli *cli, const char *path, const char *hint, struct slice *ret_text) MUST_CHECK;
 /* For reading; never creates anything. */
 int backend_open(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* The same without a message; the result is once.h's. */

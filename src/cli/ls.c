@@ -4,7 +4,6 @@
 
 #include "cli/filter.h"
 #include "cli/ls_rows.h"
-#include "cli/remote.h"
 #include "cli/work.h"
 
 static enum once_status status_read(const char *name)
@@ -109,18 +108,10 @@ static int print_targets(struct cli *cli, struct slice text)
 /* Breakers are a running process's own: a store knows nothing of them. */
 static int list_targets(struct cli *cli)
 {
-    struct remote *remote = NULL;
-    struct remote_answer answer;
-    int code = backend_find_server(cli, &remote);
-    if (code == CLI_OK && remote == NULL) {
-        cli_say("no server to ask for its targets");
-        cli_hint("--server URL asks a server; --store finds the one that holds the store");
-        return CLI_UNAVAILABLE;
-    }
-    code = code == CLI_OK ? remote_get(remote, "/v1/targets", &cli->arena, &answer) : code;
-    code = code == CLI_OK ? print_targets(cli, answer.text) : code;
-    remote_free(remote);
-    return code;
+    struct slice text;
+    int code = backend_get(cli, "/v1/targets",
+        "--server URL asks a server; --store finds the one that holds the store", &text);
+    return code == CLI_OK ? print_targets(cli, text) : code;
 }
 
 int cmd_ls(struct cli *cli)

@@ -1,7 +1,6 @@
 /* once registry: the commands that a server or a configuration knows. */
 #include "cli/backend.h"
 #include "cli/out.h"
-#include "cli/remote.h"
 #include "cli/serve_config.h"
 
 enum { REGISTRY_BYTES_MAX = 8 << 20 };
@@ -76,19 +75,11 @@ static int of_file(struct cli *cli, const char *path)
 int cmd_registry(struct cli *cli)
 {
     const char *path = cli_text(cli, "config");
-    struct remote *remote = NULL;
-    struct remote_answer answer;
+    struct slice text;
     if (path != NULL) {
         return of_file(cli, path);
     }
-    int code = backend_find_server(cli, &remote);
-    if (code == CLI_OK && remote == NULL) {
-        cli_say("no server to ask");
-        cli_hint("--config FILE reads a configuration, --server URL asks a server");
-        return CLI_UNAVAILABLE;
-    }
-    code = code == CLI_OK ? remote_get(remote, "/v1/registry", &cli->arena, &answer) : code;
-    code = code == CLI_OK ? show(cli, answer.text) : code;
-    remote_free(remote);
-    return code;
+    int code = backend_get(cli, "/v1/registry",
+        "--config FILE reads a configuration, --server URL asks a server", &text);
+    return code == CLI_OK ? show(cli, text) : code;
 }
