@@ -1,5 +1,6 @@
 /* The program: see tests/seeds.h for its options. */
 #include "base/check.h"
+#include "sanitized.h"
 #include "seeds.h"
 #include "sim_gateway.h"
 
@@ -26,6 +27,7 @@ int main(int argc, char **argv)
         .texts = sometimes_texts,
         .counts = sometimes,
         .count = SOMETIMES_COUNT,
+        .seeds = IS_SANITIZED ? 150 : 2000,
         .step = &sim->step,
         .trace = &sim->trace,
         .violation = sim->violation,

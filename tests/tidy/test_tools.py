@@ -1,7 +1,9 @@
 """The test runner's judgement, and the planted bugs that have to keep applying."""
+import dataclasses
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +68,51 @@ def test_a_program_that_hangs_is_ended(tmp_path):
 def test_a_program_that_is_missing_fails(tmp_path):
     result = runner.run(runner.Job(name="unit/none", command=["./none"]), Options, tmp_path)
     assert result.failed == 1 and "cannot start" in result.why
+
+
+@pytest.fixture
+def forked(tmp_path):
+    """forked(text of a test file) -> the result of its run in a fork."""
+    forks = runner.Forks()
+
+    def run(text, **how):
+        (tmp_path / "test_it.py").write_text(text)
+        job = runner.pytest_job(Options, tmp_path, "http/x", ["test_it.py"], {"ONCE_TEST_X": "y"})
+        job = dataclasses.replace(job, cwd=tmp_path, **how)
+        return runner.run(job, Options, tmp_path, forks)
+
+    yield run
+    forks.close()
+
+
+def test_a_fork_finds_what_a_process_of_its_own_would(forked):
+    result = forked("""
+import os, tempfile
+from pathlib import Path
+def test_it():
+    assert os.environ["ONCE_TEST_X"] == "y" and os.getsid(0) == os.getpid()
+    assert Path.cwd() == Path(__file__).parent
+    assert tempfile.gettempdir() == os.environ["TMPDIR"] != "/tmp"
+    assert os.path.realpath("/proc/self/fd/0") == "/dev/null"
+def test_not():
+    assert False, "the reason"
+""")
+    assert (result.passed, result.failed) == (1, 1), result
+    assert "the reason" in result.output and result.cpu_seconds > 0
+
+
+def test_forks_have_random_numbers_of_their_own(forked):
+    text = "import random\ndef test_it():\n    print(random.random()); assert False"
+    first, second = (re.search(r"0\.\d+\n", forked(text).output).group() for _ in range(2))
+    assert first != second
+
+
+def test_a_fork_that_hangs_or_is_killed_fails(forked):
+    slow = forked("import time\ndef test_it():\n    time.sleep(60)", timeout_s=1)
+    assert slow.failed == 1 and "timed out" in slow.why and slow.seconds < 30
+    killed = forked("import os\ndef test_it():\n    os.kill(os.getpid(), 9)")
+    assert killed.failed == 1 and killed.why == "died of SIGKILL"
+    assert forked("def test_it():\n    pass").passed == 1  # and the next one runs
 
 
 def test_listing_the_tests_compiles_nothing(tmp_path):
