@@ -46,6 +46,10 @@ struct pace {
 void pace_init(struct pace *pace);
 /* A flush took this long and ended now. */
 void pace_took(struct pace *pace, uint64_t nanos, int64_t boot_ms);
+/* A flush that no thread waited for took this long. It held nobody up, so it is no stall; but where
+ * it typically takes long, a thread that waits has it sooner: its result comes through more threads
+ * of the kernel, each of which waits for a core. */
+void pace_flew(struct pace *pace, uint64_t nanos, int64_t boot_ms);
 /* Asserts what holds in its state. */
 void pace_check(const struct pace *pace);
 
