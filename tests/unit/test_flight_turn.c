@@ -207,7 +207,7 @@ static void fly(struct watching_seat *seat, struct own_call *own)
 /* Longer than any machine takes: a call that nobody comes for is a failure, not a hang. */
 static void await(const struct own_call *own)
 {
-    for (int i = 0; i < 300000 && !atomic_load(&own->is_done); i++) {
+    for (int i = 0; i < 75000 && !atomic_load(&own->is_done); i++) {
         (void)usleep(200);
     }
     assert_true(atomic_load(&own->is_done));
