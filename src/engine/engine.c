@@ -246,15 +246,15 @@ static bool takes_flush(struct engine *engine)
     return takes;
 }
 
-/* A flush ended. `held`: it held its thread up for as long. */
-static void count_flush(struct engine *engine, uint64_t took, bool held)
+/* A flush ended. Where flushes fly it held no loop up, or would not have. */
+static void count_flush(struct engine *engine, uint64_t took)
 {
     int64_t boot_ms = clock_read(&engine->clock).boot_ms;
     pthread_mutex_lock(&engine->lock);
-    if (held) {
-        pace_took(&engine->pace, took, boot_ms);
-    } else {
+    if (engine->flies) {
         pace_flew(&engine->pace, took, boot_ms);
+    } else {
+        pace_took(&engine->pace, took, boot_ms);
     }
     engine->stats.flushes++;
     engine->stats.flush_nanos += took;
@@ -302,7 +302,7 @@ static void flush_round(struct engine *engine, struct batch *batch)
         engine_fail(engine, &failure);
     }
     if (is_counted) {
-        count_flush(engine, clock_nanos() - started, true);
+        count_flush(engine, clock_nanos() - started);
     }
     while (batch != NULL) {
         struct batch *next = batch->next;
@@ -594,9 +594,6 @@ static bool flight_begin(struct engine *engine, struct batch *batch, struct engi
     enum status status = ops->start(store, &landed, NULL);
     int fd = status == OK && !landed ? ops->event(store) : -1;
     bool flies = fd >= 0 && seat->watch(seat, fd);
-    if (!flies) {
-        count_flush(engine, clock_nanos() - begun, true);
-    }
     pthread_mutex_lock(&engine->lock);
     engine->flies = flies;
     if (flies) {
@@ -605,6 +602,9 @@ static bool flight_begin(struct engine *engine, struct batch *batch, struct engi
         turn_check(engine);
     }
     pthread_mutex_unlock(&engine->lock);
+    if (!flies) {
+        count_flush(engine, clock_nanos() - begun);
+    }
     return flies;
 }
 
@@ -625,7 +625,7 @@ static bool flight_land(struct engine *engine, bool waits)
     if (status != OK) {
         engine_fail(engine, &failure);
     }
-    count_flush(engine, clock_nanos() - flight.begun_nanos, false);
+    count_flush(engine, clock_nanos() - flight.begun_nanos);
     pthread_mutex_lock(&engine->lock);
     engine->flight = (struct flight){0};
     pthread_mutex_unlock(&engine->lock);
@@ -1342,7 +1342,7 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     *ret_stats = engine->stats;
     ret_stats->queued = engine->queue.count;
     ret_stats->slowdowns = engine->pace.slowdowns;
-    ret_stats->flush_typical_nanos = engine->pace.typical_nanos;
+    ret_stats->flush_typical_nanos = engine->pace.typical_nanos * (engine->flies ? PACE_FLIGHT : 1);
     ret_stats->leads = engine->pace.state == PACE_QUICK && !engine->store->ops->shared;
     ret_stats->turn_ms =
         engine->turn_nanos == 0 ? 0 : (int64_t)((clock_nanos() - engine->turn_nanos) / 1000000);
