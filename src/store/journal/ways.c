@@ -14,8 +14,7 @@
 enum {
     MEASURE_ROUNDS = 64, /* for a person: some tenths of a second */
     PROBE_ROUNDS = 4,    /* at a start: enough for the lowest time of each way */
-    PROBE_NS = 2000000,  /* after this long no further write is begun at a start */
-    RING_SLOWER = 2,     /* a ring that takes longer than this many direct writes is not used */
+    PROBE_NS = 2000000,  /* after this long none but the first of each way is begun at a start */
 };
 
 /* As they take turns when they are measured. */
@@ -173,7 +172,7 @@ struct measuring {
     const struct mem *mem;
     struct path path;     /* of the file written to */
     unsigned rounds;      /* writes of each way, at most */
-    uint64_t ns_max;      /* no write is begun later than this; 0: no limit */
+    uint64_t ns_max;      /* after the first of each way none is begun later; 0: no limit */
     enum journal_way way; /* measure only this; AUTO: all */
     struct timing timings[ORDER_COUNT];
 };
@@ -232,7 +231,8 @@ static void timing_end(struct measuring *measuring, unsigned which)
     qsort(timing->nanos, timing->count, sizeof *timing->nanos, nanos_compare);
 }
 
-/* The ways take turns, so that a slow moment of the disk meets all of them. */
+/* The ways take turns, so that a slow moment of the disk meets all of them. Each is tried once,
+ * whatever the time. */
 static void measure_rounds(struct measuring *measuring, const char *block)
 {
     uint64_t start = clock_nanos();
@@ -240,7 +240,8 @@ static void measure_rounds(struct measuring *measuring, const char *block)
         timing_start(measuring, which);
     }
     for (unsigned i = 0; i < measuring->rounds * ORDER_COUNT; i++) {
-        if (measuring->ns_max != 0 && clock_nanos() - start > measuring->ns_max) {
+        bool is_tried = i >= ORDER_COUNT;
+        if (is_tried && measuring->ns_max != 0 && clock_nanos() - start > measuring->ns_max) {
             break;
         }
         timing_step(measuring, i % ORDER_COUNT, i / ORDER_COUNT, block);
@@ -287,19 +288,19 @@ static uint64_t measure_best(const struct measuring *measuring, enum journal_way
 }
 
 /*
- * Direct, which takes less CPU than the page cache, unless it is clearly slower: a smaller
- * difference in so few writes says nothing. With a ring, if that works: a thread that waits does
- * not use it, and for a write that nobody waits for, it may take longer.
+ * Direct, which takes less CPU than the page cache, unless it takes twice as long: a smaller
+ * difference in so few writes says nothing. With a ring, if that works, however long it takes: a
+ * thread that waits does not use it, and whoever does not wait measures all the time (pace.h).
  */
 static enum journal_way measure_choose(const struct measuring *measuring)
 {
     uint64_t buffered = measure_best(measuring, JOURNAL_WAY_BUFFERED);
     uint64_t direct = measure_best(measuring, JOURNAL_WAY_DIRECT);
-    uint64_t ring = measure_best(measuring, JOURNAL_WAY_URING);
-    if (direct == UINT64_MAX || (direct > buffered && direct - buffered > buffered / 4)) {
+    bool has_ring = measure_best(measuring, JOURNAL_WAY_URING) != UINT64_MAX;
+    if (direct == UINT64_MAX || direct / 2 > buffered) {
         return JOURNAL_WAY_BUFFERED;
     }
-    return ring / RING_SLOWER <= direct ? JOURNAL_WAY_URING : JOURNAL_WAY_DIRECT;
+    return has_ring ? JOURNAL_WAY_URING : JOURNAL_WAY_DIRECT;
 }
 
 enum journal_way ways_probe(const char *directory, const struct io *io, const struct mem *mem)

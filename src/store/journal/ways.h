@@ -53,7 +53,7 @@ int batch_writer_event(const struct batch_writer *writer);
 int batch_writer_write(struct batch_writer *writer, int fd, const void *bytes, size_t size,
     uint64_t offset) MUST_CHECK;
 
-/* The fastest way here; asks the disk for some ms at most, in a file of its own. */
+/* The best way here; asks the disk for some ms, in a file of its own. */
 enum journal_way ways_probe(const char *directory, const struct io *io, const struct mem *mem);
 
 #endif
