@@ -94,11 +94,13 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 bool net_loop_watch(struct net_loop *loop, int fd, void (*watched)(void *context))
 {
+    if (uv_is_closing((uv_handle_t *)&loop->prepare)) {
+        return fd < 0;
+    }
     if (fd < 0) {
         return loop->poll_fd < 0 || uv_poll_stop(&loop->poll) == 0;
     }
-    if (uv_is_closing((uv_handle_t *)&loop->prepare) ||
-        (loop->poll_fd >= 0 && loop->poll_fd != fd)) {
+    if (loop->poll_fd >= 0 && loop->poll_fd != fd) {
         return false;
     }
     if (loop->poll_fd < 0) {
