@@ -14,7 +14,8 @@
 enum {
     MEASURE_ROUNDS = 64, /* for a person: some tenths of a second */
     PROBE_ROUNDS = 4,    /* at a start: enough for the lowest time of each way */
-    PROBE_NS = 2000000,  /* after this long none but the first of each way is begun at a start */
+    PROBE_NS = 20000000, /* after this long none but the first of each way is begun at a start; a
+                            busy machine needs it: the choice is for as long as the process runs */
 };
 
 /* As they take turns when they are measured. */
