@@ -43,8 +43,8 @@ struct io {
     int (*ring_open)(void *context, struct io_ring **ret_ring);
     /* Not while a write is under way. */
     void (*ring_close)(void *context, struct io_ring *ring);
-    /* Begins a write; its bytes must not change before it has ended. -errno: it was not begun. The
-     * ring must be closed then: its next call could begin the write after all. */
+    /* Begins a write; its bytes must not change before it has ended. -errno: it was not begun, and
+     * no other may be begun: that call could begin the first one after all. */
     int (*ring_begin)(void *context, struct io_ring *ring, int fd, const void *bytes, size_t size,
         uint64_t offset);
     /* True if the write has ended; *ret_put is as pwrite's result. With `wait` it returns only

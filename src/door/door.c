@@ -22,6 +22,7 @@ struct door_slot {
     struct door *door;
     unsigned number;
     atomic_bool is_nudged;                    /* it has been asked to lead, and has not come yet */
+    bool is_watching;                         /* a flush that it began is under way */
     struct engine_call *waiting[WAITING_MAX]; /* door_calls, until the end of the turn */
     size_t waiting_count;
 };
@@ -33,7 +34,8 @@ struct door {
     unsigned slots;                              /* of threads that submit */
     void (*nudge)(void *context, unsigned slot); /* may be NULL */
     void *nudge_context;
-    struct door_slot *turns; /* of each slot */
+    bool (*watch)(void *context, unsigned slot, int fd); /* may be NULL */
+    struct door_slot *turns;                             /* of each slot */
     struct metrics *metrics;
     struct flood *flood;
     _Atomic uint64_t drained_nanos; /* when the flood was last drained */
@@ -150,6 +152,24 @@ static void slot_nudge(struct engine_seat *seat)
     }
 }
 
+/* By the engine, on the slot's thread, which leads. */
+static bool slot_watch(struct engine_seat *seat, int fd)
+{
+    struct door_slot *slot = (struct door_slot *)seat;
+    const struct door *door = slot->door;
+    ASSERT(fd >= 0); /* it may be watching: the engine's thread landed the flight before */
+    slot->is_watching = door->watch(door->nudge_context, slot->number, fd);
+    return slot->is_watching;
+}
+
+static void slot_land(struct door *door, struct door_slot *slot)
+{
+    if (slot->is_watching && engine_land(door->engine, &slot->seat)) {
+        slot->is_watching = false;
+        (void)door->watch(door->nudge_context, slot->number, -1);
+    }
+}
+
 /* Submits what the slot has gathered, and leads if that is possible, also for others that wait. */
 static void submit_gathered(struct door *door, unsigned number)
 {
@@ -164,7 +184,7 @@ static void submit_gathered(struct door *door, unsigned number)
         struct err err = {.status = OK};
         size_t taken;
         enum status status =
-            engine_submit_lead(door->engine, waiting + at, count - at, &taken, &err);
+            engine_submit_seated(door->engine, &slot->seat, waiting + at, count - at, &taken, &err);
         at += taken;
         if (status != OK) {
             struct door_call *refused = CONTAINER_OF(waiting[at++], struct door_call, engine);
@@ -203,6 +223,7 @@ void door_turn(struct door *door, unsigned slot)
     ASSERT(slot < door->slots);
     struct door_slot *turn = &door->turns[slot];
     bool is_nudged = atomic_exchange(&turn->is_nudged, false);
+    slot_land(door, turn);
     if (turn->waiting_count > 0 || is_nudged) {
         submit_gathered(door, slot);
     }
@@ -213,6 +234,15 @@ void door_turn(struct door *door, unsigned slot)
         atomic_compare_exchange_strong(&door->drained_nanos, &last, now)) {
         flood_drain(door->flood, flood_refused, door);
     }
+}
+
+void door_end(struct door *door, unsigned slot)
+{
+    ASSERT(slot < door->slots);
+    struct door_slot *turn = &door->turns[slot];
+    turn->seat.watch = NULL;
+    engine_unseat(door->engine, &turn->seat);
+    slot_land(door, turn);
 }
 
 bool door_admit(
@@ -377,6 +407,7 @@ enum status door_new(const struct door_options *options, struct door **ret_door,
     door->slots = options->slots;
     door->nudge = options->nudge;
     door->nudge_context = options->nudge_context;
+    door->watch = options->watch;
     atomic_init(&door->drained_nanos, clock_nanos());
     door->turns = mem_zalloc(mem, options->slots, sizeof *door->turns);
     door->metrics = metrics_new(mem, options->slots);
@@ -387,6 +418,7 @@ enum status door_new(const struct door_options *options, struct door **ret_door,
     }
     for (unsigned i = 0; i < options->slots; i++) {
         door->turns[i].seat.nudge = options->nudge == NULL ? NULL : slot_nudge;
+        door->turns[i].seat.watch = options->watch == NULL ? NULL : slot_watch;
         door->turns[i].door = door;
         door->turns[i].number = i;
     }

@@ -35,6 +35,10 @@ struct door_options {
      * only for a slot with a call in the engine; it must not block. NULL: nobody can be called. */
     void (*nudge)(void *context, unsigned slot);
     void *nudge_context;
+    /* Call door_turn on the thread of this slot when the descriptor is readable; -1: no longer.
+     * Called on that thread, with one descriptor for all slots, with the context of nudge. False:
+     * it cannot. NULL: nobody can. */
+    bool (*watch)(void *context, unsigned slot, int fd);
 };
 
 enum status door_new(
@@ -61,9 +65,11 @@ struct door_call {
 
 /* Submit at the end of the slot's turn. */
 void door_submit(struct door *door, unsigned slot, struct door_call *call);
-/* At the end of each turn, and when nudged: submit the gathered calls, and lead. About once a
- * second, write the refused duplicates to the evidence. */
+/* At the end of each turn, and when nudged: land a flush that has ended, submit the gathered calls,
+ * and lead. About once a second, write the refused duplicates to the evidence. */
 void door_turn(struct door *door, unsigned slot);
+/* The thread of the slot is about to end. It may still call the two above. */
+void door_end(struct door *door, unsigned slot);
 
 /* Whether a begin of this key may be submitted. If not, retry after *ret_after_ms, at least 1. */
 bool door_admit(struct door *door, const struct record_key *key, struct flood_rate rate,

@@ -1,9 +1,13 @@
 /*
  * The turn: whose thread collects, decides, commits and, for a small batch, flushes and answers.
  *
- *            +--lead_begin-----> led -----lead-----+
- *   free ----+                                     +----> free
- *            +--collect--------> own ---own_end----+
+ *            +--lead_begin-----> led ------lead, seat_land--------+
+ *            |                   | ^                              |
+ *            |      flight_begin v | seat_land, engine_unseat     |
+ *   free ----+                 flying                             +----> free
+ *            |                   | ^                              |
+ *            |          own_land v | own_land                     |
+ *            +--collect--------> own ------own_land, own_end------+
  *                                 +-----collect--------> ended
  *
  * What holds:
@@ -13,12 +17,16 @@
  *       led    a thread that submitted runs one turn. The store is embedded and quick (pace.h), no
  *              waiting call needs the engine's threads for its done, and neither a timer nor a
  *              query runs: a loop must not be held up by them.
+ *       flying a thread that led began the flush of its batch, and no thread waits for it. Its seat
+ *              watches it. Nothing is decided meanwhile: what comes makes one larger batch.
  *       own    the engine's thread runs one turn, with the timers.
  *       ended  nothing waits and nothing will: the engine was stopped.
  *   T2  Whoever has the turn looks again for calls that wait before he leaves it, under the same
  *       lock under which they were added. So a submit during a turn wakes nobody.
  *   T3  A lead is one turn. Then the oldest waiting call's seat is nudged, or the engine's thread
  *       is woken. When that thread asks for the turn, at most OVERTAKES_MAX leads come before it.
+ *   T4  A flight has one batch, which is answered when it has landed and not before (P2). Its seat
+ *       lands it; if that does not come within a tick, the engine's thread does.
  *
  * past 800 lines because everything that is under the engine's lock is in this file.
  */
@@ -26,6 +34,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -63,7 +72,14 @@ struct batch {
     struct engine_call *calls[LIMIT_BATCH_REQUESTS_MAX];
 };
 
-enum turn_state { TURN_FREE, TURN_LED, TURN_OWN, TURN_ENDED };
+/* A flush that no thread waits for (T4). */
+struct flight {
+    struct batch *batch;      /* to be answered when it has landed; NULL: there is none */
+    struct engine_seat *seat; /* that watches it */
+    uint64_t begun_nanos;
+};
+
+enum turn_state { TURN_FREE, TURN_LED, TURN_FLYING, TURN_OWN, TURN_ENDED };
 
 struct engine {
     const struct mem *mem;
@@ -106,6 +122,8 @@ struct engine {
     uint64_t led_seen;        /* stats.turns_led when it last went to sleep */
     int64_t parked_next_ms;   /* parked.next_ms, as the last turn left it */
     int64_t soon_due_ms;      /* soon_due_ms, likewise */
+    struct flight flight;     /* changed by whoever has the turn */
+    bool flies;               /* the latest one that was begun could be left */
     bool flushing;            /* the flush thread has unanswered batches */
     struct batch *free;       /* batches nobody uses */
     struct batch *filled;     /* decided and committed, oldest first */
@@ -228,11 +246,16 @@ static bool takes_flush(struct engine *engine)
     return takes;
 }
 
+/* A flush ended. Where flushes fly it held no loop up, or would not have. */
 static void count_flush(struct engine *engine, uint64_t took)
 {
     int64_t boot_ms = clock_read(&engine->clock).boot_ms;
     pthread_mutex_lock(&engine->lock);
-    pace_took(&engine->pace, took, boot_ms);
+    if (engine->flies) {
+        pace_flew(&engine->pace, took, boot_ms);
+    } else {
+        pace_took(&engine->pace, took, boot_ms);
+    }
     engine->stats.flushes++;
     engine->stats.flush_nanos += took;
     histogram_add(engine->stats.flush_micros, took / 1000, FLUSH_MICROS_FIRST);
@@ -410,6 +433,8 @@ static void turn_check(const struct engine *engine)
     ASSERT(engine->state != TURN_FREE || comes || !has_calls(engine)); /* T1 */
     ASSERT(engine->state != TURN_LED || !engine->store->ops->shared);
     ASSERT(engine->state != TURN_LED || engine->again.first == NULL);
+    ASSERT(engine->state != TURN_FLYING || engine->flight.batch != NULL); /* T4 */
+    ASSERT(engine->state != TURN_FREE || engine->flight.batch == NULL);   /* T4 */
     ASSERT(engine->state != TURN_ENDED || (engine->stopping && engine->queue.first == NULL));
     ASSERT(engine->unseated <= engine->queue.count);
     ASSERT(engine->overtaken <= OVERTAKES_MAX); /* T3 */
@@ -421,13 +446,16 @@ static void turn_move(struct engine *engine, enum turn_state to)
     switch (to) {
     case TURN_FREE: ASSERT(engine->state == TURN_LED || engine->state == TURN_OWN); break;
     case TURN_LED:
-        ASSERT(engine->state == TURN_FREE);
-        ASSERT(engine->pace.state == PACE_QUICK);
-        engine->overtaken += engine->wanted;
-        engine->nudged = false;
+        ASSERT(engine->state == TURN_FREE || engine->state == TURN_FLYING);
+        if (engine->state == TURN_FREE) {
+            ASSERT(engine->pace.state == PACE_QUICK);
+            engine->overtaken += engine->wanted;
+            engine->nudged = false;
+        }
         break;
+    case TURN_FLYING: ASSERT(engine->state == TURN_LED || engine->state == TURN_OWN); break;
     case TURN_OWN:
-        ASSERT(engine->state == TURN_FREE);
+        ASSERT(engine->state == TURN_FREE || engine->state == TURN_FLYING);
         engine->overtaken = 0;
         break;
     case TURN_ENDED: ASSERT(engine->state == TURN_OWN); break;
@@ -514,30 +542,127 @@ static int64_t idle_ms(const struct engine *engine)
     return asks && ask_ms < wait_ms ? ask_ms : wait_ms;
 }
 
-static void wait_for_work(struct engine *engine)
+/* The engine thread sleeps until it is woken, or for this long. With the lock. */
+static void doze(struct engine *engine, int64_t wait_ms)
 {
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    engine->dozing = engine->stats.turns_led == engine->led_seen && !engine->nudged;
-    engine->led_seen = engine->stats.turns_led;
-    int64_t wait_ms = idle_ms(engine);
     int64_t nanos = until.tv_nsec + (wait_ms < 1 ? 1 : wait_ms) * 1000000;
     until.tv_sec += nanos / 1000000000;
     until.tv_nsec = nanos % 1000000000;
-    engine->sleeping = true;
     (void)pthread_cond_timedwait(&engine->work, &engine->lock, &until);
+}
+
+static void wait_for_work(struct engine *engine)
+{
+    engine->dozing = engine->stats.turns_led == engine->led_seen && !engine->nudged;
+    engine->led_seen = engine->stats.turns_led;
+    engine->sleeping = true;
+    doze(engine, idle_ms(engine));
     engine->sleeping = false;
     engine->dozing = false;
+}
+
+/* ---- flights ------------------------------------------------------------------------------- */
+
+/* Whether the flush of a led batch may be begun and left. With the lock. */
+static bool may_fly(
+    const struct engine *engine, const struct batch *batch, const struct engine_seat *seat)
+{
+    return engine->store->ops->flight != NULL && seat != NULL && seat->watch != NULL &&
+           !engine->flushing && engine->failure.status == OK &&
+           (engine->flies || batch->count <= OWN_FLUSH_CALLS);
+}
+
+/*
+ * Begins the flush of a led batch, for the seat to watch (T4). False: it has ended already, or has
+ * to be waited for, or has failed for good: flush_round finds that out and answers.
+ */
+static bool flight_begin(struct engine *engine, struct batch *batch, struct engine_seat *seat)
+{
+    struct store *store = engine->store;
+    const struct store_flight *ops = store->ops->flight;
+    pthread_mutex_lock(&engine->lock);
+    bool is_begun = may_fly(engine, batch, seat) && takes_flush(engine);
+    pthread_mutex_unlock(&engine->lock);
+    if (!is_begun) {
+        return false;
+    }
+    ASSERT(batch->pending == 0); /* a shared store is not led */
+    bool landed = true;
+    uint64_t begun = clock_nanos();
+    enum status status = ops->start(store, &landed, NULL);
+    int fd = status == OK && !landed ? ops->event(store) : -1;
+    bool flies = fd >= 0 && seat->watch(seat, fd);
+    pthread_mutex_lock(&engine->lock);
+    engine->flies = flies;
+    if (flies) {
+        engine->flight = (struct flight){.batch = batch, .seat = seat, .begun_nanos = begun};
+        turn_move(engine, TURN_FLYING);
+        turn_check(engine);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (!flies) {
+        count_flush(engine, clock_nanos() - begun);
+    }
+    return flies;
+}
+
+/* Lands the flight, if it has ended or with `waits`, and answers its calls. By the thread that has
+ * the turn, without the lock. */
+static bool flight_land(struct engine *engine, bool waits)
+{
+    struct store *store = engine->store;
+    struct flight flight = engine->flight;
+    struct err failure = {0};
+    bool landed = waits;
+    enum status status = waits ? store->ops->flush(store, &failure)
+                               : store->ops->flight->land(store, &landed, &failure);
+    ASSERT(flight.batch != NULL);
+    if (status == OK && !landed) {
+        return false;
+    }
+    if (status != OK) {
+        engine_fail(engine, &failure);
+    }
+    count_flush(engine, clock_nanos() - flight.begun_nanos);
+    pthread_mutex_lock(&engine->lock);
+    engine->flight = (struct flight){0};
+    pthread_mutex_unlock(&engine->lock);
+    batch_answer(engine, flight.batch, &failure);
+    return true;
+}
+
+/* The engine thread lands a flight that is late, or the last one. With the lock. */
+static void own_land(struct engine *engine)
+{
+    bool waits = engine->stopping;
+    bool is_late = clock_nanos() - engine->flight.begun_nanos >= BUSY_TICK_MS * UINT64_C(1000000);
+    if (waits || is_late) {
+        turn_move(engine, TURN_OWN);
+        pthread_mutex_unlock(&engine->lock);
+        bool landed = flight_land(engine, waits);
+        pthread_mutex_lock(&engine->lock);
+        turn_move(engine, landed ? TURN_FREE : TURN_FLYING);
+        if (landed) {
+            return;
+        }
+    }
+    doze(engine, BUSY_TICK_MS);
 }
 
 /* The engine thread takes the turn, and waits until it can. A batch with all waiting calls, unless
  * a nudged seat comes for them. With the lock. */
 static struct batch *own_begin(struct engine *engine)
 {
-    while (engine->state == TURN_LED || engine->free == NULL) {
-        engine->wanted = engine->state == TURN_LED;
+    while (engine->state != TURN_FREE || engine->free == NULL) {
+        engine->wanted = engine->state != TURN_FREE;
         engine->starved = engine->free == NULL;
-        pthread_cond_wait(&engine->work, &engine->lock);
+        if (engine->state == TURN_FLYING) {
+            own_land(engine);
+        } else {
+            pthread_cond_wait(&engine->work, &engine->lock);
+        }
     }
     engine->wanted = false;
     engine->starved = false;
@@ -800,9 +925,10 @@ static bool flush_can_wait(const struct engine *engine)
 
 /*
  * One turn, whoever has it: timers (the engine thread's turns only), then a batch. Its flush and
- * answers follow here or on the flush thread.
+ * answers follow here or on the flush thread; or the flush is begun here, for the seat to watch.
+ * Returns whether it is: the turn is not over then.
  */
-static void turn(struct engine *engine, struct batch *batch, bool is_led)
+static bool turn(struct engine *engine, struct batch *batch, bool is_led, struct engine_seat *seat)
 {
     engine->boot_ms = clock_read(&engine->clock).boot_ms;
     if (!is_led) {
@@ -830,9 +956,12 @@ static void turn(struct engine *engine, struct batch *batch, bool is_led)
     pthread_mutex_unlock(&engine->lock);
     if (waits) {
         batch_recycle(engine, batch);
+    } else if (is_led && flight_begin(engine, batch, seat)) {
+        return true;
     } else if (!batch_hand_over(engine, batch)) {
         flush_round(engine, batch);
     }
+    return false;
 }
 
 static void *engine_main(void *context)
@@ -840,7 +969,8 @@ static void *engine_main(void *context)
     struct engine *engine = context;
     struct batch *batch;
     while ((batch = collect(engine)) != NULL) {
-        turn(engine, batch, false);
+        bool flies = turn(engine, batch, false, NULL);
+        ASSERT(!flies);
         own_end(engine);
     }
     pthread_mutex_lock(&engine->lock);
@@ -873,15 +1003,43 @@ static struct batch *lead_begin(struct engine *engine)
 }
 
 /* One turn on the caller's thread (T3). */
-static void lead(struct engine *engine, struct batch *batch)
+static void lead(struct engine *engine, struct batch *batch, struct engine_seat *seat)
 {
-    turn(engine, batch, true);
+    bool flies = turn(engine, batch, true, seat);
     pthread_mutex_lock(&engine->lock);
     if (engine->dozing) {
         wake(engine); /* the timers of a busy engine */
     }
-    turn_leave(engine);
+    if (!flies) {
+        turn_leave(engine);
+    }
     pthread_mutex_unlock(&engine->lock);
+}
+
+/* The thread of a seat lands its flight, if it has ended or with `waits`. Returns whether there is
+ * none of that seat any more. */
+static bool seat_land(struct engine *engine, const struct engine_seat *seat, bool waits)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool is_ours = engine->flight.batch != NULL && engine->flight.seat == seat;
+    bool lands = is_ours && engine->state == TURN_FLYING; /* or the engine's thread is about to */
+    if (lands) {
+        turn_move(engine, TURN_LED);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (!lands) {
+        return !is_ours;
+    }
+    bool landed = flight_land(engine, waits);
+    pthread_mutex_lock(&engine->lock);
+    if (landed) {
+        turn_leave(engine);
+    } else {
+        turn_move(engine, TURN_FLYING);
+        turn_check(engine);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return landed;
 }
 
 /* ---- the interface ------------------------------------------------------------------------- */
@@ -977,9 +1135,9 @@ static enum status push_each(struct engine *engine, struct engine_call *const *c
     return status;
 }
 
-/* Submits calls and, if `leads`, takes the turn. */
-static enum status submit_each(struct engine *engine, struct engine_call *const *calls,
-    size_t count, bool leads, size_t *ret_taken, struct err *err)
+/* Submits calls and, if `leads`, takes the turn. The seat may be NULL. */
+static enum status submit_each(struct engine *engine, bool leads, struct engine_seat *seat,
+    struct engine_call *const *calls, size_t count, size_t *ret_taken, struct err *err)
 {
     enum status status = OK;
     struct batch *batch = NULL;
@@ -996,7 +1154,7 @@ static enum status submit_each(struct engine *engine, struct engine_call *const 
     }
     pthread_mutex_unlock(&engine->lock);
     if (batch != NULL) {
-        lead(engine, batch);
+        lead(engine, batch, seat);
     }
     return refused != OK ? refused : status;
 }
@@ -1004,13 +1162,31 @@ static enum status submit_each(struct engine *engine, struct engine_call *const 
 enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err)
 {
-    return submit_each(engine, calls, count, false, ret_taken, err);
+    return submit_each(engine, false, NULL, calls, count, ret_taken, err);
 }
 
 enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err)
 {
-    return submit_each(engine, calls, count, true, ret_taken, err);
+    return submit_each(engine, true, NULL, calls, count, ret_taken, err);
+}
+
+enum status engine_submit_seated(struct engine *engine, struct engine_seat *seat,
+    struct engine_call *const *calls, size_t count, size_t *ret_taken, struct err *err)
+{
+    return submit_each(engine, true, seat, calls, count, ret_taken, err);
+}
+
+bool engine_land(struct engine *engine, struct engine_seat *seat)
+{
+    return seat_land(engine, seat, false);
+}
+
+void engine_unseat(struct engine *engine, struct engine_seat *seat)
+{
+    while (!seat_land(engine, seat, true)) {
+        (void)sched_yield(); /* the engine's thread has it for a moment */
+    }
 }
 
 enum status engine_submit_all(
@@ -1166,7 +1342,7 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     *ret_stats = engine->stats;
     ret_stats->queued = engine->queue.count;
     ret_stats->slowdowns = engine->pace.slowdowns;
-    ret_stats->flush_typical_nanos = engine->pace.typical_nanos;
+    ret_stats->flush_typical_nanos = engine->pace.typical_nanos * (engine->flies ? PACE_FLIGHT : 1);
     ret_stats->leads = engine->pace.state == PACE_QUICK && !engine->store->ops->shared;
     ret_stats->turn_ms =
         engine->turn_nanos == 0 ? 0 : (int64_t)((clock_nanos() - engine->turn_nanos) / 1000000);

@@ -6,10 +6,13 @@
  *
  * Who has the turn. On an embedded store that flushes quickly, a thread that submits takes it, for
  * everybody who waits, if nobody has it: it leads, and no other thread is woken (engine_do,
- * engine_submit_lead). Calls that are submitted meanwhile only queue; the end of the turn passes it
- * on. While flushes are slow (measured: pace.h), on a shared store, for calls whose done must not
- * run on a caller's thread, for queries and for timers, the engine's own thread has it. The turn is
- * the same function.
+ * engine_submit_lead, engine_submit_seated). Calls that are submitted meanwhile only queue; the end
+ * of the turn passes it on. While flushes are slow (measured: pace.h), on a
+ * shared store, for calls whose done must not run on a caller's thread, for queries and for timers,
+ * the engine's own thread has it. The turn is the same function.
+ *
+ * Where the store can write without a thread that waits (store_flight), a loop that leads begins
+ * the flush and goes back to its connections; the turn stays with the flush until it has landed.
  *
  * The flush thread does the last two steps of a large batch, and of all batches that follow while
  * it works, so that the next batch is decided at the same time. For a small batch, waking a second
@@ -53,6 +56,12 @@ struct engine_seat {
      * the engine's lock, and only while a call of this seat is in the queue. It must not block and
      * must not call the engine. NULL: it leads only when it submits. */
     void (*nudge)(struct engine_seat *seat);
+    /* A flush that this seat began is under way, and no thread waits for it: call engine_land on
+     * this thread when the descriptor is readable. The descriptor stays open until engine_free, and
+     * is always the same one. Called by the thread that leads, without the lock; again, without an
+     * engine_land in between, if the engine's thread landed the flight before (T4). False: it
+     * cannot; the thread then waits for the flush. NULL: it always waits. */
+    bool (*watch)(struct engine_seat *seat, int fd);
 };
 
 /* One request in flight. */
@@ -160,6 +169,16 @@ enum status engine_submit_each(struct engine *engine, struct engine_call *const 
  * The caller holds no lock that a done or waits function takes. */
 enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
+/* The same by the thread of a seat. If the seat can watch and the store can write without a thread
+ * that waits, this returns while the flush is under way, and engine_land answers. */
+enum status engine_submit_seated(struct engine *engine, struct engine_seat *seat,
+    struct engine_call *const *calls, size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
+/* If the flush that this seat began has ended, answers its calls and passes the turn on. Returns
+ * whether nothing of this seat is under way any more. Only on the seat's thread. */
+bool engine_land(struct engine *engine, struct engine_seat *seat);
+/* The seat's thread is about to end: waits for a flush that it began, because the kernel would
+ * cancel it. The seat must not watch again. Only on the seat's thread. */
+void engine_unseat(struct engine *engine, struct engine_seat *seat);
 /*
  * Submits several calls, at most LIMIT_GROUP_REQUESTS_MAX, that are accepted or refused together,
  * decided in this order and committed together. None of them may wait (E_INVALID). Each gets its

@@ -26,6 +26,9 @@ enum {
     PACE_SLOW_NANOS = 800000,    /* typically longer holds a loop up for most of its time: its
                                     clients' next calls miss the next batch, too */
     PACE_QUICK_NANOS = 500000,   /* quick again: less, so that it does not change at every flush */
+    PACE_FLIGHT = 2,             /* a flush that flies may take this many times as long: loops that
+                                    fly had up to 1.9 of the rate of the engine's thread where that
+                                    was 0.9 ms and less, and 0.9 of it from 1.7 ms on */
     PACE_CALM_MS = 1000,         /* without a stall, before it is quick again … */
     PACE_CALM_MS_MAX = 30000,    /* … at most */
     PACE_SOON = 4,               /* a stall within this many calm_ms of the return doubles it: rare
@@ -46,6 +49,11 @@ struct pace {
 void pace_init(struct pace *pace);
 /* A flush took this long and ended now. */
 void pace_took(struct pace *pace, uint64_t nanos, int64_t boot_ms);
+/* The same where no thread has to wait for a flush. It holds nobody up, so it is no stall, and may
+ * take longer. But where flushes typically take very long, a thread that waits has its own sooner:
+ * the result of one that flies comes through more threads of the kernel, each of which waits for a
+ * core. */
+void pace_flew(struct pace *pace, uint64_t nanos, int64_t boot_ms);
 /* Asserts what holds in its state. */
 void pace_check(const struct pace *pace);
 

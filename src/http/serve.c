@@ -43,6 +43,18 @@ void http_server_turn(struct http_server *server, unsigned loop)
     }
 }
 
+static void worker_watched(void *context)
+{
+    struct worker *worker = context;
+    worker->has_handled = true;
+}
+
+bool http_server_watch(struct http_server *server, unsigned loop, int fd)
+{
+    ASSERT(loop < server->worker_count);
+    return net_loop_watch(&server->workers[loop].loop, fd, worker_watched);
+}
+
 void server_less(struct worker *worker, atomic_uint *count)
 {
     struct http_server *server = worker->server;

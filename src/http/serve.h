@@ -165,6 +165,9 @@ enum status http_server_listen(struct http_server *server, const char *address, 
     struct err *err) MUST_CHECK;
 /* The turn hook of that loop runs soon. From any thread, while the loop runs; it does not block. */
 void http_server_turn(struct http_server *server, unsigned loop);
+/* The turn hook of that loop runs whenever the descriptor is readable; -1: no longer. On that loop.
+ * False: it cannot; a loop watches one descriptor. */
+bool http_server_watch(struct http_server *server, unsigned loop, int fd);
 /* The loop of that number, for what else is to live on it: upstream connections. */
 struct net_loop *http_server_loop(struct http_server *server, unsigned loop);
 enum status http_server_start(struct http_server *server, struct err *err) MUST_CHECK;

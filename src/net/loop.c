@@ -84,9 +84,39 @@ void net_loop_deadline(struct net_loop *loop, struct net_deadline *deadline, uin
     }
 }
 
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct net_loop *loop = poll->data;
+    (void)status; /* whoever watches finds out */
+    (void)events;
+    loop->watched(loop->context);
+}
+
+bool net_loop_watch(struct net_loop *loop, int fd, void (*watched)(void *context))
+{
+    if (uv_is_closing((uv_handle_t *)&loop->prepare)) {
+        return fd < 0;
+    }
+    if (fd < 0) {
+        return loop->poll_fd < 0 || uv_poll_stop(&loop->poll) == 0;
+    }
+    if (loop->poll_fd >= 0 && loop->poll_fd != fd) {
+        return false;
+    }
+    if (loop->poll_fd < 0) {
+        if (uv_poll_init(&loop->uv, &loop->poll, fd) != 0) {
+            return false;
+        }
+        loop->poll_fd = fd;
+        loop->poll.data = loop;
+    }
+    loop->watched = watched;
+    return uv_poll_start(&loop->poll, UV_READABLE, on_poll) == 0;
+}
+
 enum status net_loop_init(struct net_loop *loop, const struct mem *mem, struct err *err)
 {
-    *loop = (struct net_loop){.mem = mem};
+    *loop = (struct net_loop){.mem = mem, .poll_fd = -1};
     loop->scratch = mem_alloc(mem, NET_SCRATCH_BYTES);
     if (loop->scratch == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
@@ -146,6 +176,9 @@ void net_loop_close(struct net_loop *loop)
     uv_close((uv_handle_t *)&loop->prepare, NULL);
     uv_close((uv_handle_t *)&loop->check, NULL);
     uv_close((uv_handle_t *)&loop->ticker, NULL);
+    if (loop->poll_fd >= 0) {
+        uv_close((uv_handle_t *)&loop->poll, NULL);
+    }
 }
 
 void net_loop_release(struct net_loop *loop)

@@ -35,10 +35,13 @@ struct net_task {
 
 struct net_loop {
     uv_loop_t uv;
-    uv_async_t async;     /* ends the wait; does nothing itself */
-    uv_prepare_t prepare; /* before the wait: tasks and the turn hook */
-    uv_check_t check;     /* after it */
-    uv_timer_t ticker;    /* runs the wheel while there is anything in it */
+    uv_async_t async;               /* ends the wait; does nothing itself */
+    uv_prepare_t prepare;           /* before the wait: tasks and the turn hook */
+    uv_check_t check;               /* after it */
+    uv_timer_t ticker;              /* runs the wheel while there is anything in it */
+    uv_poll_t poll;                 /* of the descriptor that is watched … */
+    int poll_fd;                    /* … this one; -1: none yet */
+    void (*watched)(void *context); /* when it is readable, with the context of turn */
 
     _Atomic(struct net_task *) tasks; /* newest first */
     atomic_bool is_asleep;            /* waits, or is about to: a post has to wake it */
@@ -69,6 +72,11 @@ static inline uint64_t net_loop_now(const struct net_loop *loop)
 {
     return uv_now(&loop->uv);
 }
+
+/* Calls `watched` on the loop, with the context of turn, each time the descriptor is readable; -1:
+ * no longer. A loop has one such descriptor, which stays open as long as the loop. False: it is a
+ * different one, or cannot be watched. On the loop. */
+bool net_loop_watch(struct net_loop *loop, int fd, void (*watched)(void *context));
 
 void net_loop_deadline(struct net_loop *loop, struct net_deadline *deadline, uint64_t at_ms);
 

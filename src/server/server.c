@@ -133,9 +133,17 @@ static void nudge(void *context, unsigned slot)
     http_server_turn(server->http, slot);
 }
 
+/* By the engine, on the loop that began a flush. The threads of other slots wait for theirs. */
+static bool watch(void *context, unsigned slot, int fd)
+{
+    struct server *server = context;
+    return slot < server->facts.loops && http_server_watch(server->http, slot, fd);
+}
+
 static void end(void *context, unsigned loop)
 {
     struct server *server = context;
+    door_end(server->door, loop);
     for (size_t i = 0; server_doors[i].name != NULL; i++) {
         if (server->states[i] != NULL && server_doors[i].end != NULL) {
             server_doors[i].end(server->states[i], loop);
@@ -270,7 +278,8 @@ static enum status open_door(struct server *server, struct err *err)
         .log = server->log,
         .slots = server->facts.loops + has_queues,
         .nudge = nudge,
-        .nudge_context = server};
+        .nudge_context = server,
+        .watch = watch};
     enum status status = door_new(&options, &server->door, err);
     if (status == OK) {
         metrics_store(door_metrics(server->door), server->facts.dir);

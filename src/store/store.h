@@ -460,7 +460,7 @@ struct store_flight {
      * thread. E_UNKNOWN: as of flush, and for good. */
     enum status (*land)(struct store *store, bool *ret_landed, struct err *err);
     /* A descriptor to poll for reading: land may succeed then. -1: nothing is under way. It belongs
-     * to the store and may be a different one after the next start. */
+     * to the store, is always the same one, and stays open until close. */
     int (*event)(struct store *store);
 };
 

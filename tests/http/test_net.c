@@ -1,4 +1,5 @@
-/* Deadlines and tasks of a loop. */
+/* Deadlines and tasks of a loop, and the descriptor that it watches. */
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -209,6 +210,79 @@ static void every_posted_task_runs_in_order(void **state)
     assert_int_equal(posts.ran, POSTERS * POSTS);
 }
 
+/* A descriptor beside the streams. */
+
+enum { SEEN = 3 };
+
+static struct {
+    struct net_loop loop;
+    struct net_task begin;
+    struct net_task end;
+    int fds[2];
+    unsigned seen;
+    bool is_watched;
+    bool takes_another;
+} watching;
+
+static void make_readable(int fd)
+{
+    uint64_t one = 1;
+    ASSERT(write(fd, &one, sizeof one) == (ssize_t)sizeof one);
+}
+
+static void on_watched(void *context)
+{
+    uint64_t count;
+    ASSERT(context == &watching);
+    ASSERT(read(watching.fds[0], &count, sizeof count) == (ssize_t)sizeof count);
+    if (++watching.seen == SEEN) {
+        ASSERT(net_loop_watch(&watching.loop, -1, NULL));
+        net_loop_post(&watching.loop, &watching.end);
+    }
+    make_readable(watching.fds[0]);
+}
+
+static void begin_watching(struct net_task *task)
+{
+    (void)task;
+    struct net_loop *loop = &watching.loop;
+    ASSERT(net_loop_watch(loop, -1, NULL)); /* there is none yet */
+    watching.is_watched = net_loop_watch(loop, watching.fds[0], on_watched) &&
+                          net_loop_watch(loop, watching.fds[0], on_watched);
+    watching.takes_another = net_loop_watch(loop, watching.fds[1], on_watched);
+}
+
+static void end_watching(struct net_task *task)
+{
+    (void)task;
+    net_loop_close(&watching.loop);
+    ASSERT(!net_loop_watch(&watching.loop, watching.fds[0], on_watched)); /* it is ending */
+    ASSERT(net_loop_watch(&watching.loop, -1, NULL));
+}
+
+static void a_descriptor_is_watched_until_it_is_no_longer(void **state)
+{
+    (void)state;
+    struct err err = {0};
+    watching.fds[0] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    watching.fds[1] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert_int_equal(net_loop_init(&watching.loop, &mem_libc, &err), OK);
+    watching.loop.context = &watching;
+    watching.begin.run = begin_watching;
+    watching.end.run = end_watching;
+    net_loop_post(&watching.loop, &watching.begin);
+    make_readable(watching.fds[0]);
+    alarm(30);
+    assert_int_equal(net_loop_start(&watching.loop, &err), OK);
+    net_loop_release(&watching.loop);
+    alarm(0);
+    assert_true(watching.is_watched);
+    assert_false(watching.takes_another);
+    assert_int_equal(watching.seen, SEEN);
+    (void)close(watching.fds[0]);
+    (void)close(watching.fds[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +293,7 @@ int main(void)
         TEST(one_that_is_due_may_remove_another),
         TEST(addresses_are_read_and_written_alike),
         TEST(every_posted_task_runs_in_order),
+        TEST(a_descriptor_is_watched_until_it_is_no_longer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

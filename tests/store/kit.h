@@ -66,6 +66,8 @@ enum status kit_due(struct store *store, unsigned kinds, unsigned reasons,
 
 /* One put with its entry, committed. */
 enum status kit_put(struct store *store, const struct record *record, uint64_t version_expected);
+/* Begins a flush that nobody waits for, where the store has such, and then waits for it. */
+enum status kit_flush(struct store *store, struct err *err);
 /* The same and asserted, with a flush behind it. */
 void kit_put_flush(struct store *store, const struct record *record, uint64_t version_expected);
 /* Load one; NULL when absent. Asserts that it went well. */

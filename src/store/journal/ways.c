@@ -14,13 +14,11 @@
 enum {
     MEASURE_ROUNDS = 64, /* for a person: some tenths of a second */
     PROBE_ROUNDS = 4,    /* at a start: enough for the lowest time of each way */
-    PROBE_NS = 2000000,  /* after this long no further write is begun at a start */
+    PROBE_NS = 20000000, /* after this long none but the first of each way is begun at a start; a
+                            busy machine needs it: the choice is for as long as the process runs */
 };
 
-/*
- * The preferred way first. A thread that waits for its write has it sooner without a ring, whose
- * results take a detour through threads of the kernel; both take less CPU than the page cache.
- */
+/* As they take turns when they are measured. */
 static const enum journal_way order[] = {
     JOURNAL_WAY_DIRECT, JOURNAL_WAY_URING, JOURNAL_WAY_BUFFERED};
 enum { ORDER_COUNT = sizeof order / sizeof *order };
@@ -61,18 +59,13 @@ int batch_writer_open(struct batch_writer *writer, const struct io *io, enum jou
     return 0;
 }
 
-static void ring_drop(struct batch_writer *writer)
+void batch_writer_close(struct batch_writer *writer)
 {
+    ASSERT(!writer->in_ring);
     if (writer->ring != NULL) {
         writer->io->ring_close(writer->io->context, writer->ring);
         writer->ring = NULL;
     }
-}
-
-void batch_writer_close(struct batch_writer *writer)
-{
-    ASSERT(!writer->in_ring);
-    ring_drop(writer);
     atomic_store(&writer->way, JOURNAL_WAY_AUTO);
 }
 
@@ -97,24 +90,24 @@ static int left_write(struct batch_writer *writer)
 static void left_begin(struct batch_writer *writer)
 {
     const struct io *io = writer->io;
-    if (writer->ring != NULL) {
+    if (writer->flies && atomic_load(&writer->way) == JOURNAL_WAY_URING) {
         int refused = io->ring_begin(
             io->context, writer->ring, writer->fd, writer->bytes, writer->left, writer->offset);
         writer->in_ring = refused == 0;
         if (writer->in_ring) {
             return;
         }
-        ring_drop(writer);
-        atomic_store(&writer->way, JOURNAL_WAY_DIRECT);
+        atomic_store(&writer->way, JOURNAL_WAY_DIRECT); /* W2 */
     }
     writer->failed = left_write(writer);
 }
 
-void batch_writer_begin(
-    struct batch_writer *writer, int fd, const void *bytes, size_t size, uint64_t offset)
+void batch_writer_begin(struct batch_writer *writer, bool flies, int fd, const void *bytes,
+    size_t size, uint64_t offset)
 {
     ASSERT(atomic_load(&writer->way) != JOURNAL_WAY_AUTO && !writer->in_ring);
     ASSERT(size > 0 && writer->left == 0);
+    writer->flies = flies;
     writer->fd = fd;
     writer->bytes = bytes;
     writer->left = size;
@@ -158,7 +151,7 @@ int batch_writer_write(
     struct batch_writer *writer, int fd, const void *bytes, size_t size, uint64_t offset)
 {
     int failed = 0;
-    batch_writer_begin(writer, fd, bytes, size, offset);
+    batch_writer_begin(writer, true, fd, bytes, size, offset);
     bool ended = batch_writer_ended(writer, true, &failed);
     ASSERT(ended);
     return failed;
@@ -180,7 +173,7 @@ struct measuring {
     const struct mem *mem;
     struct path path;     /* of the file written to */
     unsigned rounds;      /* writes of each way, at most */
-    uint64_t ns_max;      /* no write is begun later than this; 0: no limit */
+    uint64_t ns_max;      /* after the first of each way none is begun later; 0: no limit */
     enum journal_way way; /* measure only this; AUTO: all */
     struct timing timings[ORDER_COUNT];
 };
@@ -239,7 +232,8 @@ static void timing_end(struct measuring *measuring, unsigned which)
     qsort(timing->nanos, timing->count, sizeof *timing->nanos, nanos_compare);
 }
 
-/* The ways take turns, so that a slow moment of the disk meets all of them. */
+/* The ways take turns, so that a slow moment of the disk meets all of them. Each is tried once,
+ * whatever the time. */
 static void measure_rounds(struct measuring *measuring, const char *block)
 {
     uint64_t start = clock_nanos();
@@ -247,7 +241,8 @@ static void measure_rounds(struct measuring *measuring, const char *block)
         timing_start(measuring, which);
     }
     for (unsigned i = 0; i < measuring->rounds * ORDER_COUNT; i++) {
-        if (measuring->ns_max != 0 && clock_nanos() - start > measuring->ns_max) {
+        bool is_tried = i >= ORDER_COUNT;
+        if (is_tried && measuring->ns_max != 0 && clock_nanos() - start > measuring->ns_max) {
             break;
         }
         timing_step(measuring, i % ORDER_COUNT, i / ORDER_COUNT, block);
@@ -280,24 +275,33 @@ static int measure(struct measuring *measuring)
     return failed;
 }
 
-/* The first in the order that is at most a quarter slower than the fastest: a smaller difference
- * in so few writes says nothing. */
-static enum journal_way measure_choose(const struct measuring *measuring)
+/* The shortest write of a way; UINT64_MAX: it does not work here, or was not tried. */
+static uint64_t measure_best(const struct measuring *measuring, enum journal_way way)
 {
     uint64_t best = UINT64_MAX;
     for (unsigned i = 0; i < ORDER_COUNT; i++) {
         const struct timing *timing = &measuring->timings[i];
-        if (timing->failed == 0 && timing->count > 0 && timing->nanos[0] < best) {
+        if (order[i] == way && timing->failed == 0 && timing->count > 0) {
             best = timing->nanos[0];
         }
     }
-    for (unsigned i = 0; i < ORDER_COUNT; i++) {
-        const struct timing *timing = &measuring->timings[i];
-        if (timing->failed == 0 && timing->count > 0 && timing->nanos[0] - best <= best / 4) {
-            return order[i];
-        }
+    return best;
+}
+
+/*
+ * Direct, which takes less CPU than the page cache, unless it takes twice as long: a smaller
+ * difference in so few writes says nothing. With a ring, if that works, however long it takes: a
+ * thread that waits does not use it, and whoever does not wait measures all the time (pace.h).
+ */
+static enum journal_way measure_choose(const struct measuring *measuring)
+{
+    uint64_t buffered = measure_best(measuring, JOURNAL_WAY_BUFFERED);
+    uint64_t direct = measure_best(measuring, JOURNAL_WAY_DIRECT);
+    bool has_ring = measure_best(measuring, JOURNAL_WAY_URING) != UINT64_MAX;
+    if (direct == UINT64_MAX || direct / 2 > buffered) {
+        return JOURNAL_WAY_BUFFERED;
     }
-    return JOURNAL_WAY_BUFFERED;
+    return has_ring ? JOURNAL_WAY_URING : JOURNAL_WAY_DIRECT;
 }
 
 enum journal_way ways_probe(const char *directory, const struct io *io, const struct mem *mem)

@@ -3,11 +3,13 @@
  *
  *   buffered   pwrite and fdatasync, through the page cache. Works everywhere.
  *   direct     one pwrite to a file opened with O_DIRECT and O_DSYNC.
- *   uring      the same write, given to the kernel through a ring; a thread may wait for it or not.
+ *   uring      the same; a write that no thread waits for is given to the kernel through a ring. A
+ *              thread that waits has its write sooner without one.
  *
  * Promises:  W1  a write that ended without failure is on stable storage as a whole.
- *            W2  a ring that refuses a write is closed before the same bytes are written in the
- *                direct way: no write is made twice. The writer stays direct from then on.
+ *            W2  a ring that refuses a write is not used again, so that no write is made twice:
+ *                the writer is direct from then on. It stays open, because others may watch its
+ *                descriptor.
  *            W3  measuring never fails a start. If it cannot be done, the way is buffered.
  * Threads:   one writer is used by one thread at a time; its way may be read by any.
  */
@@ -25,6 +27,7 @@ struct batch_writer {
     _Atomic enum journal_way way; /* AUTO: not open */
     struct io_ring *ring;         /* only for uring */
     bool in_ring;                 /* the kernel has a part of the write */
+    bool flies;                   /* no thread waits for the write */
     int fd;                       /* the file being written */
     const char *bytes;            /* what is left of the write … */
     size_t left;                  /* … this many … */
@@ -38,19 +41,19 @@ int batch_writer_open(struct batch_writer *writer, const struct io *io, enum jou
 void batch_writer_close(struct batch_writer *writer);
 /* The flags for the file that this way writes to, besides the access mode. */
 int batch_writer_flags(enum journal_way way);
-/* Begins a write. In the ways without a ring it ends at once. The bytes are aligned to blocks and
- * must not change before it has ended. */
-void batch_writer_begin(
-    struct batch_writer *writer, int fd, const void *bytes, size_t size, uint64_t offset);
+/* Begins a write. It ends at once, unless it flies and there is a ring. The bytes are aligned to
+ * blocks and must not change before it has ended. */
+void batch_writer_begin(struct batch_writer *writer, bool flies, int fd, const void *bytes,
+    size_t size, uint64_t offset);
 /* True if the write has ended: *ret_failed is 0 or -errno. With `wait` it returns only then. */
 bool batch_writer_ended(struct batch_writer *writer, bool wait, int *ret_failed);
 /* A descriptor that is readable when the write that was begun has ended; -1: it ended at once. */
 int batch_writer_event(const struct batch_writer *writer);
-/* Both: writes and waits. 0 or -errno. */
+/* Both: writes, through the ring if there is one, and waits. 0 or -errno. */
 int batch_writer_write(struct batch_writer *writer, int fd, const void *bytes, size_t size,
     uint64_t offset) MUST_CHECK;
 
-/* The fastest way here; asks the disk for some ms at most, in a file of its own. */
+/* The best way here; asks the disk for some ms, in a file of its own. */
 enum journal_way ways_probe(const char *directory, const struct io *io, const struct mem *mem);
 
 #endif

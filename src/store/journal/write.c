@@ -211,7 +211,7 @@ static enum status flight_start(
 
     int failed = 0;
     ASSERT(buffer_finish(buffer, journal->tail.seed) == length);
-    batch_writer_begin(&journal->writer, journal->tail.fd_batch, buffer->data, length,
+    batch_writer_begin(&journal->writer, !wait, journal->tail.fd_batch, buffer->data, length,
         place_offset(buffer->mark.place));
     *ret_landed = batch_writer_ended(&journal->writer, wait, &failed);
 
