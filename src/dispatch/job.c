@@ -255,31 +255,8 @@ static bool may_go(void *context, const struct turns_lane *lane)
     return may;
 }
 
-/* The claims of one round; they go to the engine together. */
-struct claims {
-    struct dispatching *runs[CLAIMS_MAX];
-    struct engine_call *calls[CLAIMS_MAX];
-    size_t count;
-};
-
-static void submit_claims(struct dispatch *dispatch, struct claims *claims)
-{
-    size_t taken = 0;
-    struct err err;
-    if (claims->count == 0) {
-        return;
-    }
-    if (engine_submit_each(
-            door_engine(dispatch->door), claims->calls, claims->count, &taken, &err) != OK) {
-        for (size_t i = taken; i < claims->count; i++) {
-            run_claim_refused(claims->runs[i], &err);
-        }
-    }
-    claims->count = 0;
-}
-
 /* False: it cannot begin now. */
-static bool start(struct turn *turn, struct claims *claims)
+static bool start(struct turn *turn)
 {
     struct dispatch_gauge *gauge = turn->gauge;
     struct turns_lane *lane = NULL;
@@ -304,8 +281,6 @@ static bool start(struct turn *turn, struct claims *claims)
         return true;
     }
     run_claim(run);
-    claims->runs[claims->count] = run;
-    claims->calls[claims->count++] = &run->claim;
     return true;
 }
 
@@ -313,7 +288,6 @@ static bool start(struct turn *turn, struct claims *claims)
 static int64_t serve(struct dispatch *dispatch)
 {
     struct turn turn = {.now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch))};
-    struct claims claims = {.count = 0};
     bool has_begun = true;
     (void)pthread_mutex_lock(&dispatch->lock);
     struct dispatch_gauge *first = dispatch->gauges; /* the ones after it stay as they are */
@@ -328,16 +302,12 @@ static int64_t serve(struct dispatch *dispatch)
             }
             bool may = gauge_admits(at, turn.now_ms, &wait_ms);
             note_wait(&turn, wait_ms);
-            if (may && start(&turn, &claims)) {
+            if (may && start(&turn)) {
                 has_begun = true;
                 count_waiting(at);
             }
-            if (claims.count == CLAIMS_MAX) {
-                submit_claims(dispatch, &claims);
-            }
         }
     }
-    submit_claims(dispatch, &claims);
     return turn.wait_ms;
 }
 

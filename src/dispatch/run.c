@@ -215,22 +215,39 @@ static void report(const struct dispatching *run, const struct engine_call *engi
             .logs = dispatch->logs});
 }
 
-static void on_claim_done(struct engine_call *engine);
+/* On the thread that leads. */
+static void on_one_done(struct engine_call *engine)
+{
+    post(CONTAINER_OF(engine, struct dispatching, claim.engine));
+}
+
+/* The engine did not take it; its err says why. */
+static void on_one_refused(struct door_call *call)
+{
+    post(CONTAINER_OF(call, struct dispatching, claim));
+}
+
+/* Submit a request for the job's record at the end of the loop's turn; then is called on loop 0, in
+ * any case. */
+static void submit_one(
+    struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
+{
+    run->claim = (struct door_call){
+        .engine = {.request = *request, .arena = &run->arena, .done = on_one_done},
+        .refused = on_one_refused};
+    run->claim.engine.request.operation_id = run->job->operation_id;
+    run->claim.engine.request.actor = actor;
+    run->then = then;
+    door_submit(run->job->dispatch->door, 0, &run->claim);
+    http_server_turn(run->job->dispatch->server, 0);
+}
 
 /* Change the job's record without a claim; then is called on loop 0, in any case. */
 static void change(
     struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
 {
-    struct err err;
-    run->claim =
-        (struct engine_call){.request = *request, .arena = &run->arena, .done = on_claim_done};
-    run->claim.request.operation_id = run->job->operation_id;
-    run->claim.request.actor = actor;
-    run->then = then;
     job_move(run->job, JOB_SETTLING);
-    if (engine_submit(door_engine(run->job->dispatch->door), &run->claim, &err) != OK) {
-        run_claim_refused(run, &err);
-    }
+    submit_one(run, request, then);
 }
 
 /* The job had its turn, so all before it are over. If it is over too, the next one in its lane need
@@ -245,7 +262,7 @@ static void note_over(struct job *job, const struct record *record)
 
 static void on_dropped(struct dispatching *run)
 {
-    const struct engine_call *cancel = &run->claim;
+    const struct engine_call *cancel = &run->claim.engine;
     if (cancel->err.status == OK) {
         report(run, cancel, 0);
         note_over(run->job, &cancel->decision.next);
@@ -253,13 +270,11 @@ static void on_dropped(struct dispatching *run)
     leave(run, again_ms(run, cancel));
 }
 
-static void on_claim_done(struct engine_call *engine);
-
 /* A newer version of its source was sealed while it waited: it must not be called. After a crash
  * before this is durable, it is claimed and found stale again. */
 static void drop_stale(struct dispatching *run)
 {
-    run->record = run->claim.decision.next;
+    run->record = run->claim.engine.decision.next;
     struct request request = {.kind = REQUEST_CANCEL,
         .reason = SLICE_LIT("stale: a newer version was sealed while it waited")};
     change(run, &request, on_dropped);
@@ -269,7 +284,7 @@ static void on_claimed(struct dispatching *run)
 {
     struct job *job = run->job;
     struct dispatch *dispatch = job->dispatch;
-    const struct engine_call *claim = &run->claim;
+    const struct engine_call *claim = &run->claim.engine;
     if (claim->err.status != OK) {
         leave(run, again_ms(run, claim));
         return;
@@ -298,12 +313,6 @@ static void on_claimed(struct dispatching *run)
     call(run);
 }
 
-/* On the engine's thread. */
-static void on_claim_done(struct engine_call *engine)
-{
-    post(CONTAINER_OF(engine, struct dispatching, claim));
-}
-
 /* The longest a call to the target may take. */
 static int64_t lease_ms(struct dispatch *dispatch, const struct job *job)
 {
@@ -317,23 +326,12 @@ static int64_t lease_ms(struct dispatch *dispatch, const struct job *job)
 void run_claim(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
-    run->claim = (struct engine_call){.request = {.kind = REQUEST_CLAIM,
-                                          .operation_id = run->job->operation_id,
-                                          .policy = {.lease_ms = lease_ms(dispatch, run->job),
-                                              /* After a crash an unknown record is found again too:
-                                               * its kind says what to do. */
-                                              .on_unknown = ON_UNKNOWN_RECONCILE},
-                                          .holder = engine_incarnation(door_engine(dispatch->door)),
-                                          .actor = actor},
-        .arena = &run->arena,
-        .done = on_claim_done};
-    run->then = on_claimed;
-}
-
-void run_claim_refused(struct dispatching *run, const struct err *err)
-{
-    run->claim.err = *err;
-    post(run);
+    struct request request = {.kind = REQUEST_CLAIM,
+        .policy = {.lease_ms = lease_ms(dispatch, run->job),
+            /* After a crash an unknown record is found again too: its kind says what to do. */
+            .on_unknown = ON_UNKNOWN_RECONCILE},
+        .holder = engine_incarnation(door_engine(dispatch->door))};
+    submit_one(run, &request, on_claimed);
 }
 
 /* ---- in order ------------------------------------------------------------------------------ */
@@ -355,7 +353,6 @@ static void on_before(struct dispatching *run)
     struct job *job = run->job;
     struct dispatch *dispatch = job->dispatch;
     const struct record *before = run->read.record;
-    struct err err;
     if (run->read.call.err.status != OK || run->plan == NULL) {
         leave(run, run->plan == NULL ? 0 : again_ms(run, &run->read.call));
         return;
@@ -374,9 +371,6 @@ static void on_before(struct dispatching *run)
     dispatch_plan_give(dispatch, run->plan);
     run->plan = NULL;
     run_claim(run);
-    if (engine_submit(door_engine(dispatch->door), &run->claim, &err) != OK) {
-        run_claim_refused(run, &err);
-    }
 }
 
 void run_claim_in_order(struct dispatching *run)
@@ -393,10 +387,10 @@ void run_claim_in_order(struct dispatching *run)
 
 static void on_parked(struct dispatching *run)
 {
-    if (run->claim.err.status == OK) {
-        report(run, &run->claim, 0);
+    if (run->claim.engine.err.status == OK) {
+        report(run, &run->claim.engine, 0);
     }
-    leave(run, again_ms(run, &run->claim));
+    leave(run, again_ms(run, &run->claim.engine));
 }
 
 /* Only a person can have it attempted again, and the ones behind it in its order go on. That it is
@@ -412,7 +406,7 @@ static void park(struct dispatching *run)
 
 static void on_again(struct dispatching *run)
 {
-    const struct engine_call *resolve = &run->claim;
+    const struct engine_call *resolve = &run->claim.engine;
     bool is_well = resolve->err.status == OK && resolve->decision.kind == DECISION_RESOLVED &&
                    resolve->decision.next.status == RECORD_PENDING;
     if (resolve->err.status == OK) {
@@ -705,7 +699,7 @@ static void on_settled(struct dispatching *run)
     leave(run, next_ms(run));
 }
 
-/* On the engine's thread, for each call of the group. */
+/* On the thread that leads, for each call of the group. */
 static void on_settle_done(struct engine_call *engine)
 {
     struct dispatching *run = engine->context;
@@ -714,10 +708,16 @@ static void on_settle_done(struct engine_call *engine)
     }
 }
 
+static void on_settle_refused(struct door_group *group, const struct err *err)
+{
+    struct dispatching *run = CONTAINER_OF(group, struct dispatching, group);
+    run->call.calls[0]->err = *err;
+    post(run);
+}
+
 static void submit(struct dispatching *run)
 {
     struct dispatch_call *call = &run->call;
-    struct err err;
     run->then = on_settled;
     run->settles++;
     atomic_store(&run->unsettled, (unsigned)call->call_count);
@@ -728,11 +728,10 @@ static void submit(struct dispatching *run)
         at->err = (struct err){.status = OK};
         at->refused = false;
     }
-    if (engine_submit_all(
-            door_engine(run->job->dispatch->door), call->calls, call->call_count, &err) != OK) {
-        call->calls[0]->err = err;
-        post(run);
-    }
+    run->group = (struct door_group){
+        .calls = call->calls, .count = call->call_count, .refused = on_settle_refused};
+    door_submit_group(run->job->dispatch->door, 0, &run->group);
+    http_server_turn(run->job->dispatch->server, 0);
 }
 
 static void compose_settling(struct dispatching *run)

@@ -34,7 +34,8 @@ enum status engine_submit(struct engine *engine, struct engine_call *call, struc
     return engine_submit_all(engine, &call, 1, err);
 }
 
-enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
+/* The scheduler decides, as if the engine's own thread did. */
+enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err)
 {
     for (*ret_taken = 0; *ret_taken < count; (*ret_taken)++) {
@@ -44,13 +45,6 @@ enum status engine_submit_each(struct engine *engine, struct engine_call *const 
         }
     }
     return OK;
-}
-
-/* The scheduler decides, as if the engine's own thread did. */
-enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
-    size_t count, size_t *ret_taken, struct err *err)
-{
-    return engine_submit_each(engine, calls, count, ret_taken, err);
 }
 
 enum status engine_do(struct engine *engine, struct engine_call *call)
