@@ -42,6 +42,8 @@
  *       order itself is in the store (core/lane.h): a job is claimed only when the record before it
  *       is over, so that it holds across restarts and between processes.
  *   D4  a job that has taken a place of its target (in_flight) gives it back exactly once.
+ *   D6  what changes a record without a claim (run.c, change) names the version that it was decided
+ *       on: a record that was changed meanwhile is read and decided anew.
  */
 #ifndef ONCE_DISPATCH_IMPL_H
 #define ONCE_DISPATCH_IMPL_H

@@ -242,10 +242,12 @@ static void submit_one(
     http_server_turn(run->job->dispatch->server, 0);
 }
 
-/* Change the job's record without a claim; then is called on loop 0, in any case. */
+/* Change the job's record without a claim; then is called on loop 0, in any case. D6: it names the
+ * version that it was decided on, or, a postponement, the fence. */
 static void change(
     struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
 {
+    ASSERT(request->version == run->record.version || request->kind == REQUEST_POSTPONE); /* D6 */
     job_move(run->job, JOB_SETTLING);
     submit_one(run, request, then);
 }
@@ -267,7 +269,8 @@ static void on_dropped(struct dispatching *run)
         report(run, cancel, 0);
         note_over(run->job, &cancel->decision.next);
     }
-    leave(run, again_ms(run, cancel));
+    bool has_changed = cancel->err.status == OK && cancel->decision.kind != DECISION_DONE;
+    leave(run, has_changed ? 1 : again_ms(run, cancel)); /* changed: read it, and decide anew */
 }
 
 /* A newer version of its source was sealed while it waited: it must not be called. After a crash
@@ -276,6 +279,7 @@ static void drop_stale(struct dispatching *run)
 {
     run->record = run->claim.engine.decision.next;
     struct request request = {.kind = REQUEST_CANCEL,
+        .version = run->record.version, /* X6: somebody may have had it delivered again */
         .reason = SLICE_LIT("stale: a newer version was sealed while it waited")};
     change(run, &request, on_dropped);
 }
