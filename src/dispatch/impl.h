@@ -148,7 +148,8 @@ struct dispatching {
     bool is_question; /* it is counted as a question */
     uint64_t ticket;  /* of the breaker */
     uint64_t started_nanos;
-    uint64_t called_nanos;     /* when the call began */
+    uint64_t called_nanos;     /* when the call began … */
+    int64_t delay_ms;          /* … and how long after its due time; -1: it did not wait */
     unsigned settles;          /* tries to settle so far */
     unsigned races;            /* of them: lost for call.other */
     struct net_deadline pause; /* until the next try */

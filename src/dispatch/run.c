@@ -27,6 +27,7 @@ struct dispatching *run_new(struct job *job)
     }
     run->job = job;
     run->started_nanos = clock_nanos();
+    run->delay_ms = -1;
     arena_init(&run->arena, dispatch->mem, RUN_ARENA_BYTES_MAX);
     run->mem = arena_mem(&run->arena);
     job->run = run;
@@ -309,7 +310,8 @@ static void on_claimed(struct dispatching *run)
     run->call.now_ms = claim->now_ms;
     run->call.body = claim->first_body;
     if (job->due_ms > 0) {
-        gauge_begun(job->gauge, claim->now_ms - job->due_ms);
+        run->delay_ms = claim->now_ms > job->due_ms ? claim->now_ms - job->due_ms : 0;
+        gauge_begun(job->gauge, run->delay_ms);
     }
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* D3 */
@@ -465,12 +467,25 @@ static enum gauge_end end_of(const struct outcall *out)
     return is_well ? GAUGE_WELL : GAUGE_FAILED;
 }
 
+/* By target, and by what it is for. */
+static void count_call(const struct dispatching *run, enum outcall_verdict verdict)
+{
+    int64_t call_ms = (int64_t)((clock_nanos() - run->called_nanos) / 1000000);
+    gauge_ended(run->job->gauge, call_ms);
+    metrics_call(door_metrics(run->job->dispatch->door), 0,
+        &(struct metrics_call){.tenant = run->record.key.tenant,
+            .scope = run->record.key.scope,
+            .verdict = (unsigned)verdict,
+            .delay_ms = run->delay_ms,
+            .call_ms = call_ms});
+}
+
 static void on_called(struct outcall *out)
 {
     struct dispatching *run = out->context;
     gauge_judged(run->job->gauge, run->call.asks, out->verdict);
     if (!run->call.asks) {
-        gauge_ended(run->job->gauge, (int64_t)((clock_nanos() - run->called_nanos) / 1000000));
+        count_call(run, out->verdict);
     }
     leave_gauge(run, end_of(out));
     run->call.out = out;
