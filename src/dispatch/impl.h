@@ -287,6 +287,9 @@ void job_leave_lane(struct job *job); /* let the jobs after it go first */
 void job_over(struct job *job);
 /* Read, claim and call whatever is possible now. */
 void dispatch_pump(struct dispatch *dispatch);
+/* Find the target of a record, and no lane: for one that does not wait for a turn. False: as
+ * job_place. */
+bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record);
 /* Find the lane of a record. False: it has no target now, or no memory. Any thread. */
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record);
 

@@ -143,6 +143,24 @@ static void lane_key(struct job *job, const struct record *record, struct slice 
     digest_sha256(parts, sizeof parts, &job->lane_key);
 }
 
+/* Its target and its tenant there. */
+static bool aim(struct job *job, struct dispatch_target *target, const struct record *record)
+{
+    struct dispatch *dispatch = job->dispatch;
+    job->due_ms = record->due_ms;
+    job->gauge = target->gauge;
+    (void)pthread_mutex_lock(&dispatch->lock);
+    job->tenant = gauge_tenant(target->gauge, record->key.tenant);
+    (void)pthread_mutex_unlock(&dispatch->lock);
+    return job->tenant != NULL;
+}
+
+bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record)
+{
+    struct dispatch_target *target = plan->kind->target(plan, record);
+    return target != NULL && aim(job, target, record);
+}
+
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record)
 {
     struct dispatch *dispatch = job->dispatch;
@@ -164,12 +182,7 @@ bool job_place(struct job *job, const struct dispatch_plan *plan, const struct r
     }
     job->is_ordered = order.len > 0;
     job->has_after = plan->kind->after != NULL && plan->kind->after(record, &job->after);
-    job->due_ms = record->due_ms;
-    job->gauge = target->gauge;
-    (void)pthread_mutex_lock(&dispatch->lock);
-    job->tenant = gauge_tenant(target->gauge, record->key.tenant);
-    (void)pthread_mutex_unlock(&dispatch->lock);
-    return job->tenant != NULL;
+    return aim(job, target, record);
 }
 
 static void count_waiting(struct dispatch_gauge *gauge)

@@ -881,7 +881,7 @@ void run_granted(struct dispatching *run)
     run->call.body = run->granted.body;
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     job_move(job, JOB_CALLING);
-    if (run->plan != NULL && job_place(job, run->plan, &run->record) &&
+    if (run->plan != NULL && job_aim(job, run->plan, &run->record) &&
         gauge_admits(job->gauge, now_ms, &wait_ms) &&
         rate_take(&job->tenant->rate, job->gauge->rate, now_ms, &wait_ms)) {
         run->has_place = true;
