@@ -4,6 +4,7 @@
 
 #include "api/routes.h"
 #include "base/check.h"
+#include "base/macros.h"
 
 enum {
     POLICY_BYTES_MAX = 64 << 20, /* of all tokens */
@@ -322,6 +323,20 @@ void api_fail(struct api_request *request, const struct err *err)
 void api_fail_memory(struct api_request *request)
 {
     api_refuse(request, &out_of_memory);
+}
+
+/* ---- several calls ------------------------------------------------------------------------- */
+
+static void on_group_refused(struct door_group *group, const struct err *err)
+{
+    api_fail(CONTAINER_OF(group, struct api_request, group), err);
+}
+
+void api_submit_group(struct api_request *request, struct engine_call *const *calls, size_t count)
+{
+    request->group =
+        (struct door_group){.calls = calls, .count = count, .refused = on_group_refused};
+    door_submit_group(request->api->door, request->exchange->loop, &request->group);
 }
 
 /* ---- handling a request -------------------------------------------------------------------- */

@@ -232,11 +232,7 @@ void api_fence_batch(struct api_request *request)
         answer(batch);
         return;
     }
-    struct err err = {.status = OK};
     request->exchange->state = batch;
     request->exchange->resume = resume;
-    if (engine_submit_all(door_engine(request->api->door), batch->submitted, batch->submitted_count,
-            &err) != OK) {
-        api_fail(request, &err);
-    }
+    api_submit_group(request, batch->submitted, batch->submitted_count);
 }

@@ -141,8 +141,12 @@ static void one_done(struct engine_call *engine)
 static void submit_group(struct api_call *call)
 {
     struct api_request *request = call->request;
-    struct engine_call *group[1 + SEAL_EFFECTS_MAX];
-    struct err err = {.status = OK};
+    size_t count = 1 + call->effects.count;
+    struct engine_call **group = arena_alloc(request->exchange->arena, count * sizeof *group);
+    if (group == NULL) {
+        api_fail_memory(request);
+        return;
+    }
     group[0] = &call->door.engine;
     for (size_t i = 0; i < call->effects.count; i++) {
         group[i + 1] = call->effects.calls[i];
@@ -150,11 +154,8 @@ static void submit_group(struct api_call *call)
         group[i + 1]->done = one_done;
     }
     call->door.engine.done = one_done;
-    atomic_store(&call->left, 1 + call->effects.count);
-    if (engine_submit_all(door_engine(request->api->door), group, 1 + call->effects.count, &err) !=
-        OK) {
-        api_fail(request, &err);
-    }
+    atomic_store(&call->left, count);
+    api_submit_group(request, group, count);
 }
 
 static void refused(struct door_call *call)

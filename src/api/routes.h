@@ -84,8 +84,9 @@ struct api_request {
     struct mem mem;                          /* the exchange's arena, for buffers */
     struct api_param params[API_PARAMS_MAX]; /* of the query */
     size_t param_count;
-    struct api_held *held; /* the policy's */
-    unsigned status;       /* of the answer */
+    struct api_held *held;   /* the policy's */
+    unsigned status;         /* of the answer */
+    struct door_group group; /* of api_submit_group */
 };
 
 /* The API's own table. */
@@ -123,6 +124,9 @@ void api_answer_json(struct api_request *request, const struct buf *document);
 struct problem api_problem_of(const struct err *err);
 void api_fail(struct api_request *request, const struct err *err);
 void api_fail_memory(struct api_request *request);
+/* Submit calls that go into one commit at the end of the loop's turn. Each has its done; if the
+ * engine takes none of them, the request is answered with api_fail. The array lives until then. */
+void api_submit_group(struct api_request *request, struct engine_call *const *calls, size_t count);
 
 /* Handlers, one file for each resource; api_call_run (call.h) handles every request that is one
  * call. */

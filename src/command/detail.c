@@ -1,6 +1,10 @@
 #include "command/detail.h"
 
+#include <stddef.h>
+#include <string.h>
+
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "canon/jsonw.h"
 
@@ -103,69 +107,111 @@ enum status detail_put(const struct detail *detail, struct buf *out)
     return E_INVALID;
 }
 
-static struct slice text_of(const struct json_value *root, const char *name)
-{
-    const struct json_value *value = json_find(root, slice_str(name));
-    return json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
-}
+/* ---- reading ------------------------------------------------------------------------------- */
 
-static struct slice raw_of(struct slice bytes, const struct json_value *root, const char *name)
-{
-    const struct json_value *value = json_find(root, slice_str(name));
-    return value == NULL ? SLICE_EMPTY : json_raw(bytes, value);
-}
+enum form { TEXT, RAW, FLAG, NUMBER /* int64_t or uint64_t */, DIGEST };
 
-static void digest_of(const struct json_value *root, const char *name, struct digest *ret_digest)
-{
-    struct slice hex = text_of(root, name);
-    if (!text_hex(hex, ret_digest->bytes, sizeof ret_digest->bytes)) {
-        *ret_digest = (struct digest){{0}};
-    }
-}
+#define AT(member) offsetof(struct detail, member)
+/* In the order in which put_all writes them. */
+static const struct {
+    struct slice name;
+    enum form form;
+    size_t at;
+} members[] = {
+    {SLICE_INIT("command"), TEXT, AT(command)},
+    {SLICE_INIT("command_id"), TEXT, AT(command_id)},
+    {SLICE_INIT("actor_id"), TEXT, AT(actor_id)},
+    {SLICE_INIT("effective_actor_id"), TEXT, AT(effective_actor_id)},
+    {SLICE_INIT("target"), RAW, AT(target)},
+    {SLICE_INIT("args"), RAW, AT(args)},
+    {SLICE_INIT("key_given"), FLAG, AT(is_key_given)},
+    {SLICE_INIT("read"), FLAG, AT(is_read)},
+    {SLICE_INIT("uncertain"), FLAG, AT(is_uncertain)},
+    {SLICE_INIT("step_up"), FLAG, AT(is_confirmed_by_step_up)},
+    {SLICE_INIT("token_sha256"), DIGEST, AT(token)},
+    {SLICE_INIT("submitter"), DIGEST, AT(submitter)},
+    {SLICE_INIT("confirmed_ms"), NUMBER, AT(confirmed_ms)},
+    {SLICE_INIT("confirmed_by"), TEXT, AT(confirmed_by)},
+    {SLICE_INIT("required"), NUMBER, AT(required)},
+    {SLICE_INIT("effects"), NUMBER, AT(effects)},
+    {SLICE_INIT("async"), NUMBER, AT(async)},
+    {SLICE_INIT("waits_for"), RAW, AT(waits_for)},
+    {SLICE_INIT("made"), RAW, AT(made)},
+    {SLICE_INIT("kept_outcome"), TEXT, AT(kept_outcome)},
+    {SLICE_INIT("kept_code"), NUMBER, AT(kept_code)},
+    {SLICE_INIT("failed"), FLAG, AT(has_failed)},
+    {SLICE_INIT("compensating_ms"), NUMBER, AT(compensating_ms)},
+};
 
-static int64_t int_of(const struct json_value *root, const char *name)
+/* A value of a different form is read as absent. */
+static void take(struct slice bytes, const struct json_value *value, enum form form, void *into)
 {
+    struct slice text = json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
+    struct digest digest = {{0}};
     int64_t number = 0;
-    const struct json_value *value = json_find(root, slice_str(name));
-    return value != NULL && json_int(value, &number) && number > 0 ? number : 0;
-}
-
-static bool bool_of(const struct json_value *root, const char *name)
-{
-    return json_is(json_find(root, slice_str(name)), JSON_TRUE);
+    bool is_true = json_is(value, JSON_TRUE);
+    switch (form) {
+    case TEXT: memcpy(into, &text, sizeof text); return;
+    case RAW:
+        text = json_raw(bytes, value);
+        memcpy(into, &text, sizeof text);
+        return;
+    case FLAG: memcpy(into, &is_true, sizeof is_true); return;
+    case NUMBER:
+        number = json_int(value, &number) && number > 0 ? number : 0;
+        memcpy(into, &number, sizeof number);
+        return;
+    case DIGEST:
+        if (text_hex(text, digest.bytes, sizeof digest.bytes)) {
+            memcpy(into, &digest, sizeof digest);
+        }
+        return;
+    }
 }
 
 enum status detail_read(struct slice bytes, struct arena *arena, struct detail *ret_detail)
 {
     const struct json_value *root = NULL;
+    struct detail detail = {.command = SLICE_EMPTY};
     enum status status = json_read(bytes, arena, &root, NULL);
-    if (status != OK || !json_is(root, JSON_OBJECT) || text_of(root, "command").len == 0) {
+    if (status != OK || !json_is(root, JSON_OBJECT)) {
         return status == E_NOMEM ? E_NOMEM : E_CORRUPT;
     }
-    *ret_detail = (struct detail){.command = text_of(root, "command"),
-        .command_id = text_of(root, "command_id"),
-        .actor_id = text_of(root, "actor_id"),
-        .effective_actor_id = text_of(root, "effective_actor_id"),
-        .target = raw_of(bytes, root, "target"),
-        .args = raw_of(bytes, root, "args"),
-        .is_key_given = bool_of(root, "key_given"),
-        .is_read = bool_of(root, "read"),
-        .is_uncertain = bool_of(root, "uncertain"),
-        .is_confirmed_by_step_up = bool_of(root, "step_up"),
-        .confirmed_ms = int_of(root, "confirmed_ms"),
-        .confirmed_by = text_of(root, "confirmed_by"),
-        .required = (uint64_t)int_of(root, "required"),
-        .effects = (uint64_t)int_of(root, "effects"),
-        .async = (uint64_t)int_of(root, "async"),
-        .waits_for = raw_of(bytes, root, "waits_for"),
-        .made = raw_of(bytes, root, "made"),
-        .kept_outcome = text_of(root, "kept_outcome"),
-        .kept_code = int_of(root, "kept_code"),
-        .has_failed = bool_of(root, "failed"),
-        .compensating_ms = int_of(root, "compensating_ms")};
-    digest_of(root, "token_sha256", &ret_detail->token);
-    digest_of(root, "submitter", &ret_detail->submitter);
+    size_t at = 0; /* the next is usually the one after the last */
+    for (uint32_t i = 0; i < root->count; i++) {
+        struct slice name = json_text(&root->members[i].name);
+        size_t tries = 0;
+        while (tries < COUNT(members) && !slice_equal(members[at].name, name)) {
+            at = (at + 1) % COUNT(members);
+            tries++;
+        }
+        if (tries < COUNT(members)) {
+            take(
+                bytes, &root->members[i].value, members[at].form, (char *)&detail + members[at].at);
+        }
+    }
+    if (detail.command.len == 0) {
+        return E_CORRUPT;
+    }
+    *ret_detail = detail;
     return OK;
+}
+
+enum status detail_command(struct slice bytes, struct arena *arena, struct slice *ret_command)
+{
+    static const struct slice start = SLICE_INIT("{\"command\":\"");
+    struct detail detail;
+    size_t end = slice_starts(bytes, start) ? start.len : bytes.len; /* as put_all writes it */
+    while (end < bytes.len && bytes.data[end] != '"' && bytes.data[end] != '\\') {
+        end++;
+    }
+    if (end > start.len && end < bytes.len && bytes.data[end] == '"') {
+        *ret_command = slice_of(bytes.data + start.len, end - start.len);
+        return OK;
+    }
+    enum status status = detail_read(bytes, arena, &detail);
+    *ret_command = status == OK ? detail.command : *ret_command;
+    return status;
 }
 
 enum status detail_mark(

@@ -50,6 +50,9 @@ enum status detail_put(const struct detail *detail, struct buf *out) MUST_CHECK;
 /* E_CORRUPT: it is not a command's detail. E_NOMEM. */
 enum status detail_read(
     struct slice bytes, struct arena *arena, struct detail *ret_detail) MUST_CHECK;
+/* Only the name of the command, which is written first. E_CORRUPT, E_NOMEM. */
+enum status detail_command(
+    struct slice bytes, struct arena *arena, struct slice *ret_command) MUST_CHECK;
 /* The detail of a record with is_uncertain as given; empty if it is so already. E_CORRUPT,
  * E_NOMEM. */
 enum status detail_mark(

@@ -47,7 +47,10 @@ static enum status make_target(struct registry *registry, size_t number)
         return E_NOMEM;
     }
     registry->targets[number] = (struct dispatch_target){.name = command->name,
-        .upstream = {.urls = urls, .url_count = 1, .ca_file = command->ca_file},
+        .upstream = {.urls = urls,
+            .url_count = 1,
+            .ca_file = command->ca_file,
+            .idle_ms_max = UPSTREAM_IDLE_MS_USUAL},
         .timeouts = {.connect_ms = command->timeout_ms < 5000 ? command->timeout_ms : 5000,
             .first_byte_ms = command->timeout_ms,
             .total_ms = command->timeout_ms},

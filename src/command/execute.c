@@ -41,13 +41,13 @@ static const struct registry *registry_of(const struct dispatch_plan *plan)
 static size_t command_number(const struct registry *registry, const struct record *record)
 {
     struct arena arena;
-    struct detail detail;
+    struct slice name;
     size_t count = registry->config->command_count;
     size_t found = count;
     arena_init(&arena, registry->mem, 1 << 20);
-    if (detail_read(record->detail, &arena, &detail) == OK) {
+    if (detail_command(record->detail, &arena, &name) == OK) {
         for (size_t i = 0; i < count && found == count; i++) {
-            found = slice_is(detail.command, registry->config->commands[i].name) ? i : count;
+            found = slice_is(name, registry->config->commands[i].name) ? i : count;
         }
     }
     arena_release(&arena);
@@ -112,7 +112,8 @@ static const char *path_of(const char *url)
 
 static void put_field(struct buf *out, const char *name, struct slice value)
 {
-    buf_printf(out, "%s: ", name);
+    buf_str(out, name);
+    buf_str(out, ": ");
     buf_slice(out, value);
     buf_str(out, "\r\n");
 }

@@ -42,6 +42,8 @@
  *       order itself is in the store (core/lane.h): a job is claimed only when the record before it
  *       is over, so that it holds across restarts and between processes.
  *   D4  a job that has taken a place of its target (in_flight) gives it back exactly once.
+ *   D6  what changes a record without a claim (run.c, change) names the version that it was decided
+ *       on: a record that was changed meanwhile is read and decided anew.
  */
 #ifndef ONCE_DISPATCH_IMPL_H
 #define ONCE_DISPATCH_IMPL_H
@@ -66,7 +68,6 @@ enum {
     READS_MAX = 64,                    /* records read at a time */
     QUESTIONS_MAX = 16,                /* at a time: a provider that was down is not overrun */
     RUNS_MAX = 1024,                   /* claimed, called or settled at a time */
-    CLAIMS_MAX = 256,                  /* handed to the engine together */
     TENANT_BUCKETS = 64,               /* of one target, by the tenant's name */
     FOUND_MAX = 1 << 11,               /* dues in transit from the engine's thread */
     CONCURRENCY_USUAL = 64,
@@ -128,9 +129,9 @@ struct job {
 
 /* What a job needs while it is active. */
 struct dispatching {
-    struct query read;        /* first, so that the engine's pointer is the run's */
-    struct engine_call claim; /* or the resolution that makes an unknown record pending again */
-    struct net_task task;     /* the engine answered */
+    struct query read;      /* first, so that the engine's pointer is the run's */
+    struct door_call claim; /* or the resolution that makes an unknown record pending again */
+    struct net_task task;   /* the engine answered */
     void (*then)(struct dispatching *run);
     struct job *job;
     struct dispatch_plan *plan; /* held */
@@ -147,11 +148,13 @@ struct dispatching {
     bool is_question; /* it is counted as a question */
     uint64_t ticket;  /* of the breaker */
     uint64_t started_nanos;
-    uint64_t called_nanos;     /* when the call began */
+    uint64_t called_nanos;     /* when the call began … */
+    int64_t delay_ms;          /* … and how long after its due time; -1: it did not wait */
     unsigned settles;          /* tries to settle so far */
     unsigned races;            /* of them: lost for call.other */
     struct net_deadline pause; /* until the next try */
-    atomic_uint unsettled;     /* calls of the group that are in the engine */
+    struct door_group group;   /* the calls that settle it, on their way to the engine … */
+    atomic_uint unsettled;     /* … and how many of them are there */
 };
 
 /* The calls of one tenant to one target. Never freed before the gauge: there are only as many
@@ -284,6 +287,9 @@ void job_leave_lane(struct job *job); /* let the jobs after it go first */
 void job_over(struct job *job);
 /* Read, claim and call whatever is possible now. */
 void dispatch_pump(struct dispatch *dispatch);
+/* Find the target of a record, and no lane: for one that does not wait for a turn. False: as
+ * job_place. */
+bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record);
 /* Find the lane of a record. False: it has no target now, or no memory. Any thread. */
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record);
 
@@ -292,11 +298,10 @@ struct dispatching *run_new(struct job *job);
 void run_free(struct dispatching *run);
 /* Submit the read. */
 void run_read(struct dispatching *run);
-/* Make the claim, for the caller to submit. */
+/* Claim it at the end of the loop's turn. */
 void run_claim(struct dispatching *run);
 /* Claim it after the record before it in its lane, if that is over. */
 void run_claim_in_order(struct dispatching *run);
-void run_claim_refused(struct dispatching *run, const struct err *err);
 /* Call a record that was granted before: run->granted. */
 void run_granted(struct dispatching *run);
 

@@ -143,6 +143,24 @@ static void lane_key(struct job *job, const struct record *record, struct slice 
     digest_sha256(parts, sizeof parts, &job->lane_key);
 }
 
+/* Its target and its tenant there. */
+static bool aim(struct job *job, struct dispatch_target *target, const struct record *record)
+{
+    struct dispatch *dispatch = job->dispatch;
+    job->due_ms = record->due_ms;
+    job->gauge = target->gauge;
+    (void)pthread_mutex_lock(&dispatch->lock);
+    job->tenant = gauge_tenant(target->gauge, record->key.tenant);
+    (void)pthread_mutex_unlock(&dispatch->lock);
+    return job->tenant != NULL;
+}
+
+bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record)
+{
+    struct dispatch_target *target = plan->kind->target(plan, record);
+    return target != NULL && aim(job, target, record);
+}
+
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record)
 {
     struct dispatch *dispatch = job->dispatch;
@@ -164,12 +182,7 @@ bool job_place(struct job *job, const struct dispatch_plan *plan, const struct r
     }
     job->is_ordered = order.len > 0;
     job->has_after = plan->kind->after != NULL && plan->kind->after(record, &job->after);
-    job->due_ms = record->due_ms;
-    job->gauge = target->gauge;
-    (void)pthread_mutex_lock(&dispatch->lock);
-    job->tenant = gauge_tenant(target->gauge, record->key.tenant);
-    (void)pthread_mutex_unlock(&dispatch->lock);
-    return job->tenant != NULL;
+    return aim(job, target, record);
 }
 
 static void count_waiting(struct dispatch_gauge *gauge)
@@ -255,31 +268,8 @@ static bool may_go(void *context, const struct turns_lane *lane)
     return may;
 }
 
-/* The claims of one round; they go to the engine together. */
-struct claims {
-    struct dispatching *runs[CLAIMS_MAX];
-    struct engine_call *calls[CLAIMS_MAX];
-    size_t count;
-};
-
-static void submit_claims(struct dispatch *dispatch, struct claims *claims)
-{
-    size_t taken = 0;
-    struct err err;
-    if (claims->count == 0) {
-        return;
-    }
-    if (engine_submit_each(
-            door_engine(dispatch->door), claims->calls, claims->count, &taken, &err) != OK) {
-        for (size_t i = taken; i < claims->count; i++) {
-            run_claim_refused(claims->runs[i], &err);
-        }
-    }
-    claims->count = 0;
-}
-
 /* False: it cannot begin now. */
-static bool start(struct turn *turn, struct claims *claims)
+static bool start(struct turn *turn)
 {
     struct dispatch_gauge *gauge = turn->gauge;
     struct turns_lane *lane = NULL;
@@ -304,8 +294,6 @@ static bool start(struct turn *turn, struct claims *claims)
         return true;
     }
     run_claim(run);
-    claims->runs[claims->count] = run;
-    claims->calls[claims->count++] = &run->claim;
     return true;
 }
 
@@ -313,7 +301,6 @@ static bool start(struct turn *turn, struct claims *claims)
 static int64_t serve(struct dispatch *dispatch)
 {
     struct turn turn = {.now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch))};
-    struct claims claims = {.count = 0};
     bool has_begun = true;
     (void)pthread_mutex_lock(&dispatch->lock);
     struct dispatch_gauge *first = dispatch->gauges; /* the ones after it stay as they are */
@@ -328,16 +315,12 @@ static int64_t serve(struct dispatch *dispatch)
             }
             bool may = gauge_admits(at, turn.now_ms, &wait_ms);
             note_wait(&turn, wait_ms);
-            if (may && start(&turn, &claims)) {
+            if (may && start(&turn)) {
                 has_begun = true;
                 count_waiting(at);
             }
-            if (claims.count == CLAIMS_MAX) {
-                submit_claims(dispatch, &claims);
-            }
         }
     }
-    submit_claims(dispatch, &claims);
     return turn.wait_ms;
 }
 

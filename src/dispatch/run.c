@@ -27,6 +27,7 @@ struct dispatching *run_new(struct job *job)
     }
     run->job = job;
     run->started_nanos = clock_nanos();
+    run->delay_ms = -1;
     arena_init(&run->arena, dispatch->mem, RUN_ARENA_BYTES_MAX);
     run->mem = arena_mem(&run->arena);
     job->run = run;
@@ -215,22 +216,41 @@ static void report(const struct dispatching *run, const struct engine_call *engi
             .logs = dispatch->logs});
 }
 
-static void on_claim_done(struct engine_call *engine);
+/* On the thread that leads. */
+static void on_one_done(struct engine_call *engine)
+{
+    post(CONTAINER_OF(engine, struct dispatching, claim.engine));
+}
 
-/* Change the job's record without a claim; then is called on loop 0, in any case. */
+/* The engine did not take it; its err says why. */
+static void on_one_refused(struct door_call *call)
+{
+    post(CONTAINER_OF(call, struct dispatching, claim));
+}
+
+/* Submit a request for the job's record at the end of the loop's turn; then is called on loop 0, in
+ * any case. */
+static void submit_one(
+    struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
+{
+    run->claim = (struct door_call){
+        .engine = {.request = *request, .arena = &run->arena, .done = on_one_done},
+        .refused = on_one_refused};
+    run->claim.engine.request.operation_id = run->job->operation_id;
+    run->claim.engine.request.actor = actor;
+    run->then = then;
+    door_submit(run->job->dispatch->door, 0, &run->claim);
+    http_server_turn(run->job->dispatch->server, 0);
+}
+
+/* Change the job's record without a claim; then is called on loop 0, in any case. D6: it names the
+ * version that it was decided on, or, a postponement, the fence. */
 static void change(
     struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
 {
-    struct err err;
-    run->claim =
-        (struct engine_call){.request = *request, .arena = &run->arena, .done = on_claim_done};
-    run->claim.request.operation_id = run->job->operation_id;
-    run->claim.request.actor = actor;
-    run->then = then;
+    ASSERT(request->version == run->record.version || request->kind == REQUEST_POSTPONE); /* D6 */
     job_move(run->job, JOB_SETTLING);
-    if (engine_submit(door_engine(run->job->dispatch->door), &run->claim, &err) != OK) {
-        run_claim_refused(run, &err);
-    }
+    submit_one(run, request, then);
 }
 
 /* The job had its turn, so all before it are over. If it is over too, the next one in its lane need
@@ -245,22 +265,22 @@ static void note_over(struct job *job, const struct record *record)
 
 static void on_dropped(struct dispatching *run)
 {
-    const struct engine_call *cancel = &run->claim;
+    const struct engine_call *cancel = &run->claim.engine;
     if (cancel->err.status == OK) {
         report(run, cancel, 0);
         note_over(run->job, &cancel->decision.next);
     }
-    leave(run, again_ms(run, cancel));
+    bool has_changed = cancel->err.status == OK && cancel->decision.kind != DECISION_DONE;
+    leave(run, has_changed ? 1 : again_ms(run, cancel)); /* changed: read it, and decide anew */
 }
-
-static void on_claim_done(struct engine_call *engine);
 
 /* A newer version of its source was sealed while it waited: it must not be called. After a crash
  * before this is durable, it is claimed and found stale again. */
 static void drop_stale(struct dispatching *run)
 {
-    run->record = run->claim.decision.next;
+    run->record = run->claim.engine.decision.next;
     struct request request = {.kind = REQUEST_CANCEL,
+        .version = run->record.version, /* X6: somebody may have had it delivered again */
         .reason = SLICE_LIT("stale: a newer version was sealed while it waited")};
     change(run, &request, on_dropped);
 }
@@ -269,7 +289,7 @@ static void on_claimed(struct dispatching *run)
 {
     struct job *job = run->job;
     struct dispatch *dispatch = job->dispatch;
-    const struct engine_call *claim = &run->claim;
+    const struct engine_call *claim = &run->claim.engine;
     if (claim->err.status != OK) {
         leave(run, again_ms(run, claim));
         return;
@@ -290,18 +310,13 @@ static void on_claimed(struct dispatching *run)
     run->call.now_ms = claim->now_ms;
     run->call.body = claim->first_body;
     if (job->due_ms > 0) {
-        gauge_begun(job->gauge, claim->now_ms - job->due_ms);
+        run->delay_ms = claim->now_ms > job->due_ms ? claim->now_ms - job->due_ms : 0;
+        gauge_begun(job->gauge, run->delay_ms);
     }
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* D3 */
     job_move(job, JOB_CALLING);
     call(run);
-}
-
-/* On the engine's thread. */
-static void on_claim_done(struct engine_call *engine)
-{
-    post(CONTAINER_OF(engine, struct dispatching, claim));
 }
 
 /* The longest a call to the target may take. */
@@ -317,23 +332,12 @@ static int64_t lease_ms(struct dispatch *dispatch, const struct job *job)
 void run_claim(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
-    run->claim = (struct engine_call){.request = {.kind = REQUEST_CLAIM,
-                                          .operation_id = run->job->operation_id,
-                                          .policy = {.lease_ms = lease_ms(dispatch, run->job),
-                                              /* After a crash an unknown record is found again too:
-                                               * its kind says what to do. */
-                                              .on_unknown = ON_UNKNOWN_RECONCILE},
-                                          .holder = engine_incarnation(door_engine(dispatch->door)),
-                                          .actor = actor},
-        .arena = &run->arena,
-        .done = on_claim_done};
-    run->then = on_claimed;
-}
-
-void run_claim_refused(struct dispatching *run, const struct err *err)
-{
-    run->claim.err = *err;
-    post(run);
+    struct request request = {.kind = REQUEST_CLAIM,
+        .policy = {.lease_ms = lease_ms(dispatch, run->job),
+            /* After a crash an unknown record is found again too: its kind says what to do. */
+            .on_unknown = ON_UNKNOWN_RECONCILE},
+        .holder = engine_incarnation(door_engine(dispatch->door))};
+    submit_one(run, &request, on_claimed);
 }
 
 /* ---- in order ------------------------------------------------------------------------------ */
@@ -355,7 +359,6 @@ static void on_before(struct dispatching *run)
     struct job *job = run->job;
     struct dispatch *dispatch = job->dispatch;
     const struct record *before = run->read.record;
-    struct err err;
     if (run->read.call.err.status != OK || run->plan == NULL) {
         leave(run, run->plan == NULL ? 0 : again_ms(run, &run->read.call));
         return;
@@ -374,9 +377,6 @@ static void on_before(struct dispatching *run)
     dispatch_plan_give(dispatch, run->plan);
     run->plan = NULL;
     run_claim(run);
-    if (engine_submit(door_engine(dispatch->door), &run->claim, &err) != OK) {
-        run_claim_refused(run, &err);
-    }
 }
 
 void run_claim_in_order(struct dispatching *run)
@@ -393,10 +393,10 @@ void run_claim_in_order(struct dispatching *run)
 
 static void on_parked(struct dispatching *run)
 {
-    if (run->claim.err.status == OK) {
-        report(run, &run->claim, 0);
+    if (run->claim.engine.err.status == OK) {
+        report(run, &run->claim.engine, 0);
     }
-    leave(run, again_ms(run, &run->claim));
+    leave(run, again_ms(run, &run->claim.engine));
 }
 
 /* Only a person can have it attempted again, and the ones behind it in its order go on. That it is
@@ -412,7 +412,7 @@ static void park(struct dispatching *run)
 
 static void on_again(struct dispatching *run)
 {
-    const struct engine_call *resolve = &run->claim;
+    const struct engine_call *resolve = &run->claim.engine;
     bool is_well = resolve->err.status == OK && resolve->decision.kind == DECISION_RESOLVED &&
                    resolve->decision.next.status == RECORD_PENDING;
     if (resolve->err.status == OK) {
@@ -467,12 +467,25 @@ static enum gauge_end end_of(const struct outcall *out)
     return is_well ? GAUGE_WELL : GAUGE_FAILED;
 }
 
+/* By target, and by what it is for. */
+static void count_call(const struct dispatching *run, enum outcall_verdict verdict)
+{
+    int64_t call_ms = (int64_t)((clock_nanos() - run->called_nanos) / 1000000);
+    gauge_ended(run->job->gauge, call_ms);
+    metrics_call(door_metrics(run->job->dispatch->door), 0,
+        &(struct metrics_call){.tenant = run->record.key.tenant,
+            .scope = run->record.key.scope,
+            .verdict = (unsigned)verdict,
+            .delay_ms = run->delay_ms,
+            .call_ms = call_ms});
+}
+
 static void on_called(struct outcall *out)
 {
     struct dispatching *run = out->context;
     gauge_judged(run->job->gauge, run->call.asks, out->verdict);
     if (!run->call.asks) {
-        gauge_ended(run->job->gauge, (int64_t)((clock_nanos() - run->called_nanos) / 1000000));
+        count_call(run, out->verdict);
     }
     leave_gauge(run, end_of(out));
     run->call.out = out;
@@ -705,7 +718,7 @@ static void on_settled(struct dispatching *run)
     leave(run, next_ms(run));
 }
 
-/* On the engine's thread, for each call of the group. */
+/* On the thread that leads, for each call of the group. */
 static void on_settle_done(struct engine_call *engine)
 {
     struct dispatching *run = engine->context;
@@ -714,10 +727,16 @@ static void on_settle_done(struct engine_call *engine)
     }
 }
 
+static void on_settle_refused(struct door_group *group, const struct err *err)
+{
+    struct dispatching *run = CONTAINER_OF(group, struct dispatching, group);
+    run->call.calls[0]->err = *err;
+    post(run);
+}
+
 static void submit(struct dispatching *run)
 {
     struct dispatch_call *call = &run->call;
-    struct err err;
     run->then = on_settled;
     run->settles++;
     atomic_store(&run->unsettled, (unsigned)call->call_count);
@@ -728,11 +747,10 @@ static void submit(struct dispatching *run)
         at->err = (struct err){.status = OK};
         at->refused = false;
     }
-    if (engine_submit_all(
-            door_engine(run->job->dispatch->door), call->calls, call->call_count, &err) != OK) {
-        call->calls[0]->err = err;
-        post(run);
-    }
+    run->group = (struct door_group){
+        .calls = call->calls, .count = call->call_count, .refused = on_settle_refused};
+    door_submit_group(run->job->dispatch->door, 0, &run->group);
+    http_server_turn(run->job->dispatch->server, 0);
 }
 
 static void compose_settling(struct dispatching *run)
@@ -863,7 +881,7 @@ void run_granted(struct dispatching *run)
     run->call.body = run->granted.body;
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     job_move(job, JOB_CALLING);
-    if (run->plan != NULL && job_place(job, run->plan, &run->record) &&
+    if (run->plan != NULL && job_aim(job, run->plan, &run->record) &&
         gauge_admits(job->gauge, now_ms, &wait_ms) &&
         rate_take(&job->tenant->rate, job->gauge->rate, now_ms, &wait_ms)) {
         run->has_place = true;

@@ -10,7 +10,7 @@
 enum {
     DRAIN_NANOS = 1000000000, /* refused duplicates become evidence about once a second */
     NOTES_MAX = 1024,         /* flood notes in the engine at a time; any more are only logged */
-    WAITING_MAX = 64,         /* calls of a loop turn: one lock for this many is cheap enough */
+    WAITING_MAX = 256,        /* calls of a loop turn: one lock for this many is cheap enough */
     STANDSTILL_MS = 1000,     /* tolerated between a grant and its call: less than the margin by
                                  which a lease outlasts the call */
 };
@@ -23,7 +23,8 @@ struct door_slot {
     unsigned number;
     atomic_bool is_nudged;                    /* it has been asked to lead, and has not come yet */
     bool is_watching;                         /* a flush that it began is under way */
-    struct engine_call *waiting[WAITING_MAX]; /* door_calls, until the end of the turn */
+    struct engine_call *waiting[WAITING_MAX]; /* until the end of the turn */
+    struct door_group *groups[WAITING_MAX];   /* of each; NULL: it is a door_call */
     size_t waiting_count;
 };
 
@@ -170,28 +171,55 @@ static void slot_land(struct door *door, struct door_slot *slot)
     }
 }
 
-/* Submits what the slot has gathered, and leads if that is possible, also for others that wait. */
-static void submit_gathered(struct door *door, unsigned number)
+static void refuse(struct engine_call *first, struct door_group *group, const struct err *err)
 {
-    struct door_slot *slot = &door->turns[number];
-    struct engine_call *waiting[WAITING_MAX];
-    size_t count = slot->waiting_count;
-    /* A copy: a refused call may lead to the next call of its connection. */
-    memcpy(waiting, slot->waiting, count * sizeof *waiting);
-    slot->waiting_count = 0;
+    if (group != NULL) {
+        group->refused(group, err);
+        return;
+    }
+    struct door_call *call = CONTAINER_OF(first, struct door_call, engine);
+    call->engine.err = *err;
+    call->refused(call);
+}
+
+/* Submits calls, and leads if that is possible, also for others that wait. */
+static void submit_lead(struct door *door, struct door_slot *slot, struct engine_call *const *calls,
+    struct door_group *const *groups, size_t count)
+{
     size_t at = 0;
     do {
         struct err err = {.status = OK};
         size_t taken;
         enum status status =
-            engine_submit_seated(door->engine, &slot->seat, waiting + at, count - at, &taken, &err);
+            engine_submit_seated(door->engine, &slot->seat, calls + at, count - at, &taken, &err);
         at += taken;
         if (status != OK) {
-            struct door_call *refused = CONTAINER_OF(waiting[at++], struct door_call, engine);
-            refused->engine.err = err;
-            refused->refused(refused);
+            size_t first = at;
+            at += groups[first] == NULL ? 1 : groups[first]->count;
+            refuse(calls[first], groups[first], &err);
         }
     } while (at < count);
+}
+
+/* Submits what the slot has gathered. */
+static void submit_gathered(struct door *door, unsigned number)
+{
+    struct door_slot *slot = &door->turns[number];
+    struct engine_call *waiting[WAITING_MAX];
+    struct door_group *groups[WAITING_MAX];
+    size_t count = slot->waiting_count;
+    /* A copy: a refused call may lead to the next call of its connection. */
+    memcpy(waiting, slot->waiting, count * sizeof *waiting);
+    memcpy(groups, slot->groups, count * sizeof *groups);
+    slot->waiting_count = 0;
+    submit_lead(door, slot, waiting, groups, count);
+}
+
+static void gather(struct door_slot *slot, struct engine_call *call, struct door_group *group)
+{
+    ASSERT(slot->waiting_count < WAITING_MAX);
+    slot->groups[slot->waiting_count] = group;
+    slot->waiting[slot->waiting_count++] = call;
 }
 
 /* A duplicate counts when it begins to wait: otherwise a flood of them could wait unseen until the
@@ -211,11 +239,43 @@ void door_submit(struct door *door, unsigned slot, struct door_call *call)
     call->door = door;
     call->engine.waits = count_waiting;
     struct door_slot *turn = &door->turns[slot];
+    call->engine.group_left = 0;
     call->engine.seat = &turn->seat;
-    if (turn->waiting_count == WAITING_MAX) {
+    while (turn->waiting_count == WAITING_MAX) {
         submit_gathered(door, slot);
     }
-    turn->waiting[turn->waiting_count++] = &call->engine;
+    gather(turn, &call->engine, NULL);
+}
+
+/* More calls than a slot gathers. */
+static void submit_large(struct door *door, struct door_group *group)
+{
+    struct err err = {.status = OK};
+    size_t taken;
+    if (engine_submit_lead(door->engine, group->calls, group->count, &taken, &err) != OK) {
+        group->refused(group, &err);
+    }
+}
+
+void door_submit_group(struct door *door, unsigned slot, struct door_group *group)
+{
+    ASSERT(slot < door->slots && group->count > 0);
+    struct door_slot *turn = &door->turns[slot];
+    for (size_t i = 0; i < group->count; i++) {
+        struct engine_call *call = group->calls[i];
+        call->group_left = (uint32_t)(group->count - 1 - i);
+        call->seat = call->query == NULL ? &turn->seat : NULL;
+    }
+    if (group->count > WAITING_MAX) {
+        submit_large(door, group);
+        return;
+    }
+    while (turn->waiting_count + group->count > WAITING_MAX) {
+        submit_gathered(door, slot);
+    }
+    for (size_t i = 0; i < group->count; i++) {
+        gather(turn, group->calls[i], group);
+    }
 }
 
 void door_turn(struct door *door, unsigned slot)

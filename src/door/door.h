@@ -9,12 +9,12 @@
  *            Duplicates refused as a flood become evidence.
  * Does not:  know HTTP messages or documents.
  * Ownership: a call belongs to its door again once done or refused has been called.
- * Threads:   door_submit, door_turn and door_report run on the thread that owns the slot. In the
- *            first two it may lead (engine_submit_lead): done of any door_call may then run on it,
- *            so done must only post, wake or count, and the caller holds no lock; the
- *            others on any thread. The server's loops own the slots from 0 on; a thread that is not
- *            a loop (a queue consumer) owns a slot after theirs and ends each of its rounds with
- *            door_turn.
+ * Threads:   door_submit, door_submit_group, door_turn and door_report run on the thread that owns
+ *            the slot. In the first three it may lead (engine_submit_lead): done of any call may
+ *            then run on it, so done must only post, wake or count, and the caller holds no lock;
+ *            the others on any thread. The server's loops own the slots from 0 on; a thread that is
+ *            not a loop (a queue consumer) owns a slot after theirs and ends each of its rounds
+ *            with door_turn.
  */
 #ifndef ONCE_DOOR_DOOR_H
 #define ONCE_DOOR_DOOR_H
@@ -63,8 +63,18 @@ struct door_call {
     struct door *door;      /* set by door_submit */
 };
 
+/* Calls that go into one commit, as engine_submit_all takes them. */
+struct door_group {
+    struct engine_call *const *calls; /* until they are refused, or the first is done */
+    size_t count;
+    /* Called on the loop instead of done when the engine took none of them; err says why. */
+    void (*refused)(struct door_group *group, const struct err *err);
+};
+
 /* Submit at the end of the slot's turn. */
 void door_submit(struct door *door, unsigned slot, struct door_call *call);
+/* Likewise; the group lives until its calls are done or refused. */
+void door_submit_group(struct door *door, unsigned slot, struct door_group *group);
 /* At the end of each turn, and when nudged: land a flush that has ended, submit the gathered calls,
  * and lead. About once a second, write the refused duplicates to the evidence. */
 void door_turn(struct door *door, unsigned slot);

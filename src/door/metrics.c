@@ -55,6 +55,12 @@ struct histogram {
 
 struct metric_labels_counts {
     counter decisions[DECISIONS_MAX];
+    /* Of calls that Once made by itself; without buckets, because there are many scopes. */
+    counter verdicts[METRICS_VERDICTS];
+    counter calls;
+    counter call_ms;  /* sum */
+    counter waited;   /* of them: for their turn */
+    counter delay_ms; /* sum */
 };
 
 struct tenant_counts {
@@ -255,6 +261,21 @@ void metrics_decision(
     }
 }
 
+void metrics_call(struct metrics *metrics, unsigned loop, const struct metrics_call *call)
+{
+    ASSERT(loop < metrics->loop_count && call->verdict < METRICS_VERDICTS);
+    struct metric_labels_place place =
+        metric_labels_find(metrics->labels, call->tenant, call->scope);
+    struct metric_labels_counts *counts = &metrics->loops[loop].series[place.series];
+    add(&counts->verdicts[call->verdict], 1);
+    add(&counts->calls, 1);
+    add(&counts->call_ms, call->call_ms > 0 ? (uint64_t)call->call_ms : 0);
+    if (call->delay_ms >= 0) {
+        add(&counts->waited, 1);
+        add(&counts->delay_ms, (uint64_t)call->delay_ms);
+    }
+}
+
 void metrics_request(
     struct metrics *metrics, unsigned loop, const char *route, unsigned status, uint64_t nanos)
 {
@@ -411,6 +432,86 @@ static void put_decisions(struct metrics *metrics, const struct metrics_view *vi
             buf_char(out, ',');
             put_label(out, "tenant", name.tenant.name);
             buf_printf(out, "} %llu\n", (unsigned long long)value);
+        }
+    }
+}
+
+static const char *const verdicts[METRICS_VERDICTS] = {
+    "unknown", "executed", "failed", "released", "later"};
+
+static void put_scope(struct buf *out, const char *family, const struct metric_labels_name *name)
+{
+    buf_printf(out, "%s{", family);
+    put_label(out, "scope", name->scope);
+    buf_char(out, ',');
+    put_label(out, "tenant", name->tenant.name);
+}
+
+/* The figures of one scope: a counter, or for the first family one of each verdict. */
+static void put_scope_figure(const struct metrics *metrics,
+    const struct metric_labels_counts *counts, const char *family, bool is_ms,
+    const struct metric_labels_name *name, const counter *count, struct buf *out)
+{
+    bool has_verdict = count == NULL;
+    if (total(metrics, &counts->calls) == 0) {
+        return;
+    }
+    for (size_t v = 0; v < (has_verdict ? METRICS_VERDICTS : 1); v++) {
+        uint64_t value = total(metrics, has_verdict ? &counts->verdicts[v] : count);
+        put_scope(out, family, name);
+        if (has_verdict) {
+            buf_printf(out, ",verdict=\"%s\"", verdicts[v]);
+        }
+        buf_printf(out, "} %.15g\n", is_ms ? (double)value / 1000 : (double)value);
+    }
+}
+
+static bool has_calls(const struct metrics *metrics)
+{
+    size_t count = metric_labels_count(metrics->labels);
+    for (size_t i = 0; i < count; i++) {
+        if (total(metrics, &metrics->loops[0].series[i].calls) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Calls that Once makes by itself, by what they are for; by target they are in put_targets. */
+static void put_scopes(struct metrics *metrics, const struct metrics_view *view, struct buf *out)
+{
+#define OFFSET(member) offsetof(struct metric_labels_counts, member)
+    static const struct {
+        const char *name;
+        const char *help;
+        size_t at; /* 0: by verdict */
+        bool is_ms;
+    } families[] = {
+        {"once_dispatch_scope_attempts_total",
+            "Attempts that are over, by type of effect, command or source, and tenant.", 0, false},
+        {"once_dispatch_scope_call_seconds_total",
+            "How long they took together, by scope and tenant.", OFFSET(call_ms), true},
+        {"once_dispatch_scope_waited_total",
+            "Those of them that waited for their turn, by scope and tenant.", OFFSET(waited),
+            false},
+        {"once_dispatch_scope_delay_seconds_total",
+            "How long after their due time those began together, by scope and tenant.",
+            OFFSET(delay_ms), true},
+    };
+#undef OFFSET
+    size_t count = metric_labels_count(metrics->labels);
+    for (size_t f = 0; has_calls(metrics) && f < sizeof families / sizeof *families; f++) {
+        put_family(out, families[f].name, "counter", families[f].help);
+        for (size_t i = 0; i < count; i++) {
+            struct metric_labels_name name = metric_labels_name(metrics->labels, i);
+            const struct metric_labels_counts *counts = &metrics->loops[0].series[i];
+            if (is_shown(view, &name.tenant)) {
+                put_scope_figure(metrics, counts, families[f].name, families[f].is_ms, &name,
+                    families[f].at == 0
+                        ? NULL
+                        : (const counter *)(const void *)((const char *)counts + families[f].at),
+                    out);
+            }
         }
     }
 }
@@ -992,6 +1093,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
     put_family(out, "once_duplicates_refused_total", "counter",
         "Duplicates refused because their key was flooded, by tenant.");
     put_by_tenant(metrics, view, out, "once_duplicates_refused_total", "duplicate_refused");
+    put_scopes(metrics, view, out);
     put_value(out, "once_clock_held", "gauge",
         "1 while the wall clock is ahead of what the machine's own clock allows.",
         view->engine.clock_held ? 1 : 0);

@@ -7,9 +7,9 @@
  * Promises:  the view of one tenant has its own series, and the facts that are the same for
  *            everybody: version, start time and whether the clock is held. Everything that would
  *            reveal other tenants' traffic is left out (P9): requests, connections, queues,
- *            batches, flushes, live keys, the evidence's length, upstreams, the calls that Once
- *            makes by itself, memory, descriptors, and "_other", which the tenants beyond the limit
- *            share.
+ *            batches, flushes, live keys, the evidence's length, upstreams, the targets of calls
+ *            that Once makes by itself, memory, descriptors, and "_other", which the tenants beyond
+ *            the limit share.
  *
  * Threads:   each loop counts under its own number; metrics_put may be called on any thread.
  */
@@ -53,6 +53,15 @@ struct metrics_decision {
 };
 void metrics_decision(
     struct metrics *metrics, unsigned loop, const struct metrics_decision *decision);
+/* A call that Once made by itself and that is over. */
+struct metrics_call {
+    struct slice tenant;
+    struct slice scope; /* the type of the effect, the command or the source */
+    unsigned verdict;   /* enum outcall_verdict */
+    int64_t delay_ms;   /* from when it was due to when it began; -1: it did not wait */
+    int64_t call_ms;    /* from then to its end */
+};
+void metrics_call(struct metrics *metrics, unsigned loop, const struct metrics_call *call);
 /* One answered request; route is the path's pattern ("/v1/operations/{operation_id}"). */
 void metrics_request(
     struct metrics *metrics, unsigned loop, const char *route, unsigned status, uint64_t nanos);

@@ -175,12 +175,11 @@ static void compose_and_submit(struct later_ack *self)
     atomic_store(&self->left, call->call_count);
     request->exchange->state = self;
     request->exchange->resume = resume;
-    status = status == OK ? engine_submit_all(door_engine(request->api->door), call->calls,
-                                call->call_count, &err)
-                          : status;
     if (status != OK) {
         api_fail(request, &err);
+        return;
     }
+    api_submit_group(request, call->calls, call->call_count);
 }
 
 /* ---- in ---------------------------------------------------------------------------------- */

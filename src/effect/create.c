@@ -64,8 +64,10 @@ static void answer_accepted(struct arrival *arrival, const char *decision)
     char id[KIND_ID_TEXT_BYTES];
     char url[64];
     struct err err;
-    /* An invalid detail is reported when the whole effect is shown; the id is enough here. */
-    (void)!effect_detail_decode(record->detail, request->exchange->arena, &detail, &err);
+    if (effect_detail_may_have(record->detail, "effect_id")) {
+        /* An invalid detail is reported when the whole effect is shown; the id is enough here. */
+        (void)!effect_detail_decode(record->detail, request->exchange->arena, &detail, &err);
+    }
     (void)snprintf(
         url, sizeof url, "/v1/effects/%s", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
     jsonw_open(&json, NULL, '{');

@@ -242,7 +242,6 @@ static void answer_dead(struct api_query *query)
     struct list_query *self = (struct list_query *)query;
     struct api_request *request = query->request;
     struct arena *arena = request->exchange->arena;
-    struct err err = {.status = OK};
     self->calls = arena_alloc(arena, (query->query.count + 1) * sizeof(struct engine_call *));
     for (size_t i = 0; self->calls != NULL && i < query->query.count; i++) {
         const struct record *record = query->query.records[i];
@@ -264,10 +263,7 @@ static void answer_dead(struct api_query *query)
     atomic_store(&self->left, self->call_count);
     request->exchange->state = self;
     request->exchange->resume = many_resume;
-    if (engine_submit_all(door_engine(((struct effects *)request->state)->door), self->calls,
-            self->call_count, &err) != OK) {
-        api_fail(request, &err);
-    }
+    api_submit_group(request, self->calls, self->call_count);
 }
 
 /* Only effects that Once gave up on: uncertain ones are settled one at a time. */

@@ -85,21 +85,17 @@ static bool settle_alone(struct effect_action *self)
 {
     struct api_request *request = self->query.request;
     const struct engine_call *second = &self->calls[1];
-    struct err err = {.status = OK};
     if (self->count < 2 || second->request.kind != REQUEST_COMPENSATION_SETTLE ||
         second->request.status != RECORD_UNKNOWN || !second->refused ||
         (second->decision.kind != DECISION_WRONG_STATUS &&
             second->decision.kind != DECISION_NOT_FOUND)) {
         return false;
     }
-    self->calls[0].err = err;
+    self->calls[0].err = (struct err){.status = OK};
     self->calls[0].refused = false;
     self->count = 1;
     atomic_store(&self->left, 1);
-    if (engine_submit_all(
-            door_engine(((struct effects *)request->state)->door), self->group, 1, &err) != OK) {
-        api_fail(request, &err);
-    }
+    api_submit_group(request, self->group, 1);
     return true;
 }
 
@@ -404,12 +400,11 @@ static void compose(struct api_query *query)
     atomic_store(&self->left, self->count);
     request->exchange->state = self;
     request->exchange->resume = resume;
-    status = status == OK ? engine_submit_all(door_engine(((struct effects *)request->state)->door),
-                                self->group, self->count, &err)
-                          : status;
     if (status != OK) {
         api_fail(request, &err);
+        return;
     }
+    api_submit_group(request, self->group, self->count);
 }
 
 /* Read the body into the action, then read the record. */

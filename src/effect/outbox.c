@@ -177,8 +177,10 @@ static struct slice lane_of(
 {
     struct effect_detail detail;
     (void)plan;
-    return effect_detail_decode(record->detail, arena, &detail, NULL) == OK ? detail.lane
-                                                                            : SLICE_EMPTY;
+    return effect_detail_may_have(record->detail, "lane") &&
+                   effect_detail_decode(record->detail, arena, &detail, NULL) == OK
+               ? detail.lane
+               : SLICE_EMPTY;
 }
 
 /* ---- state of a call ----------------------------------------------------------------------- */

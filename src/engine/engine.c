@@ -1080,6 +1080,35 @@ static void call_prepare(struct engine_call *call, size_t group_left)
     call->group_left = (uint32_t)group_left;
 }
 
+/* Whether calls can be one group. */
+static enum status group_check(struct engine_call *const *calls, size_t count, struct err *err)
+{
+    if (count == 0 || count > LIMIT_GROUP_REQUESTS_MAX) {
+        return err_set(err, E_INVALID,
+            "a group of %zu requests, outside of 1 to "
+            "group_requests_max (%d)",
+            count, LIMIT_GROUP_REQUESTS_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        enum status status = call_check(calls[i], err);
+        if (status == OK && calls[i]->wait_ms != 0) {
+            /* A waiting call would be decided in a later commit than the others. */
+            status = err_set(err, E_INVALID, "wait is not possible in a group");
+        }
+        if (status == OK && calls[i]->needs_previous &&
+            (i == 0 || calls[i]->query != NULL || calls[i - 1]->query != NULL)) {
+            status = err_set(err, E_INVALID, "there is nothing that it could depend on");
+        }
+        if (status != OK) {
+            if (err != NULL) {
+                err_prefix(err, "request %zu of the group", i);
+            }
+            return status;
+        }
+    }
+    return OK;
+}
+
 /* With the lock. */
 static void call_push(struct engine *engine, struct engine_call *call)
 {
@@ -1122,36 +1151,60 @@ enum status engine_submit(struct engine *engine, struct engine_call *call, struc
     return status == OK ? enqueue(engine, &call, 1, err) : status;
 }
 
-/* Adds calls one by one until one is refused. With the lock. */
+/* How many calls, from this one on, are accepted or refused together. */
+static size_t group_size(const struct engine_call *call)
+{
+    return 1 + (size_t)call->group_left;
+}
+
+/* Adds calls, each with the rest of its group, until one is refused. With the lock. */
 static enum status push_each(struct engine *engine, struct engine_call *const *calls, size_t count,
     size_t *ret_taken, struct err *err)
 {
     enum status status = OK;
     size_t taken = 0;
-    while (taken < count && (status = refuse(engine, 1, err)) == OK) {
-        call_push(engine, calls[taken++]);
+    while (taken < count && (status = refuse(engine, group_size(calls[taken]), err)) == OK) {
+        size_t end = taken + group_size(calls[taken]);
+        while (taken < end) {
+            call_push(engine, calls[taken++]);
+        }
     }
     *ret_taken = taken;
     return status;
 }
 
-/* Submits calls and, if `leads`, takes the turn. The seat may be NULL. */
-static enum status submit_each(struct engine *engine, bool leads, struct engine_seat *seat,
+/* Prepares calls, each with the rest of its group, until one cannot be accepted. Returns how many
+ * can. */
+static size_t prepare_each(
+    struct engine_call *const *calls, size_t count, enum status *ret_status, struct err *err)
+{
+    size_t good = 0;
+    *ret_status = OK;
+    while (good < count) {
+        size_t size = group_size(calls[good]);
+        ASSERT(size <= count - good);
+        *ret_status = size == 1 && !calls[good]->needs_previous
+                          ? call_check(calls[good], err)
+                          : group_check(calls + good, size, err);
+        if (*ret_status != OK) {
+            break;
+        }
+        for (size_t i = 0; i < size; i++) {
+            call_prepare(calls[good + i], size - 1 - i);
+        }
+        good += size;
+    }
+    return good;
+}
+
+enum status engine_submit_seated(struct engine *engine, struct engine_seat *seat,
     struct engine_call *const *calls, size_t count, size_t *ret_taken, struct err *err)
 {
     enum status status = OK;
-    struct batch *batch = NULL;
-    size_t good = 0;
-    while (good < count && (status = call_check(calls[good], err)) == OK) {
-        call_prepare(calls[good++], 0);
-    }
+    size_t good = prepare_each(calls, count, &status, err);
     pthread_mutex_lock(&engine->lock);
     enum status refused = push_each(engine, calls, good, ret_taken, err);
-    if (leads) {
-        batch = lead_begin(engine);
-    } else if (*ret_taken > 0) {
-        calls_came(engine);
-    }
+    struct batch *batch = lead_begin(engine);
     pthread_mutex_unlock(&engine->lock);
     if (batch != NULL) {
         lead(engine, batch, seat);
@@ -1159,22 +1212,10 @@ static enum status submit_each(struct engine *engine, bool leads, struct engine_
     return refused != OK ? refused : status;
 }
 
-enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
-    size_t count, size_t *ret_taken, struct err *err)
-{
-    return submit_each(engine, false, NULL, calls, count, ret_taken, err);
-}
-
 enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err)
 {
-    return submit_each(engine, true, NULL, calls, count, ret_taken, err);
-}
-
-enum status engine_submit_seated(struct engine *engine, struct engine_seat *seat,
-    struct engine_call *const *calls, size_t count, size_t *ret_taken, struct err *err)
-{
-    return submit_each(engine, true, seat, calls, count, ret_taken, err);
+    return engine_submit_seated(engine, NULL, calls, count, ret_taken, err);
 }
 
 bool engine_land(struct engine *engine, struct engine_seat *seat)
@@ -1192,30 +1233,8 @@ void engine_unseat(struct engine *engine, struct engine_seat *seat)
 enum status engine_submit_all(
     struct engine *engine, struct engine_call *const *calls, size_t count, struct err *err)
 {
-    if (count == 0 || count > LIMIT_GROUP_REQUESTS_MAX) {
-        return err_set(err, E_INVALID,
-            "a group of %zu requests, outside of 1 to "
-            "group_requests_max (%d)",
-            count, LIMIT_GROUP_REQUESTS_MAX);
-    }
-    for (size_t i = 0; i < count; i++) {
-        enum status status = call_check(calls[i], err);
-        if (status == OK && calls[i]->wait_ms != 0) {
-            /* A waiting call would be decided in a later commit than the others. */
-            status = err_set(err, E_INVALID, "wait is not possible in a group");
-        }
-        if (status == OK && calls[i]->needs_previous &&
-            (i == 0 || calls[i]->query != NULL || calls[i - 1]->query != NULL)) {
-            status = err_set(err, E_INVALID, "there is nothing that it could depend on");
-        }
-        if (status != OK) {
-            if (err != NULL) {
-                err_prefix(err, "request %zu of the group", i);
-            }
-            return status;
-        }
-    }
-    return enqueue(engine, calls, count, err);
+    enum status status = group_check(calls, count, err);
+    return status == OK ? enqueue(engine, calls, count, err) : status;
 }
 
 /* A thread that waits for its own call. */
@@ -1274,6 +1293,7 @@ enum status engine_do(struct engine *engine, struct engine_call *call)
     call->waiter = &waiter;
     call->done = waiter_done;
     call->seat = call->query == NULL ? &waiter.seat : NULL;
+    call->group_left = 0;
     enum status status = engine_submit_lead(engine, &call, 1, &taken, &call->err);
     if (status != OK) {
         return status;

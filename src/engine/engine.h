@@ -99,7 +99,8 @@ struct engine_call {
 
     /* The engine's own. */
     struct engine_call *next;
-    uint32_t group_left;   /* calls after this one that must be in the same commit */
+    uint32_t group_left;   /* calls after this one that must be in the same commit. Set by the
+                              caller of engine_submit_lead */
     bool again;            /* a query that continues after the calls waiting now … */
     uint64_t again_after;  /* … that is, once this many calls have been collected */
     bool parked;           /* waits for a seal; not answered yet */
@@ -158,15 +159,14 @@ enum status engine_free(struct engine *engine, struct err *err);
  * make room (P12). */
 enum status engine_submit(
     struct engine *engine, struct engine_call *call, struct err *err) MUST_CHECK;
-/* Submits several independent calls at the cost of one: the first *ret_taken are accepted, in this
- * order. *ret_taken is always set. It is less than count exactly if the status is not OK; the
- * status is then that of the first call not accepted. */
-enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
-    size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
-/* The same for calls with a seat; then, if calls wait and nobody has the turn, runs one turn on
- * this thread for all of them, if the store is quick. So done of any call that has a seat may run
- * before this returns, and this may take as long as a flush. count may be 0: only the second half.
- * The caller holds no lock that a done or waits function takes. */
+/* Submits several calls at the cost of one: the first *ret_taken are accepted, in this order.
+ * *ret_taken is always set. It is less than count exactly if the status is not OK; the status is
+ * then that of the first call not accepted. A call whose group_left is not 0 is the first of a
+ * group, as engine_submit_all takes one: that many calls after it belong to it.
+ * Then, if calls wait and nobody has the turn, runs one turn on this thread for all of them, if
+ * each has a seat and the store is quick. So done of any call that has a seat may run before this
+ * returns, and this may take as long as a flush. count may be 0: only the second half. The caller
+ * holds no lock that a done or waits function takes. */
 enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err) MUST_CHECK;
 /* The same by the thread of a seat. If the seat can watch and the store can write without a thread

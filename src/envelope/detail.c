@@ -1,6 +1,8 @@
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base64.h"
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
 #include "base/text.h"
@@ -260,6 +262,14 @@ static void get_sent(struct decoding *in, struct effect_detail *detail)
         fail(in, E_CORRUPT);
     }
     detail->ack_attempt = (uint32_t)attempt;
+}
+
+bool effect_detail_may_have(struct slice bytes, const char *name)
+{
+    char text[32];
+    int len = snprintf(text, sizeof text, "\"%s\":", name);
+    ASSERT(len > 0 && (size_t)len < sizeof text);
+    return memmem(bytes.data, bytes.len, text, (size_t)len) != NULL;
 }
 
 enum status effect_detail_decode(

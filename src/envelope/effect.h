@@ -77,6 +77,8 @@ enum status effect_detail_encode(
  * counts more. */
 enum status effect_detail_fit(
     struct effect_detail *detail, struct buf *out, struct err *err) MUST_CHECK;
+/* False: encoded bytes certainly do not have the member, and need not be decoded for it. */
+bool effect_detail_may_have(struct slice bytes, const char *name);
 /* Empty bytes decode to a zeroed detail. E_CORRUPT, E_NOMEM. */
 enum status effect_detail_decode(struct slice bytes, struct arena *arena,
     struct effect_detail *ret_detail, struct err *err) MUST_CHECK;

@@ -44,6 +44,7 @@ struct receiving {
     struct slice trace;
     struct received *items;
     struct engine_call **calls;
+    struct door_group group; /* of them */
     _Atomic size_t left;
 };
 
@@ -362,7 +363,13 @@ static void resume(void *context, struct http_exchange *exchange)
     }
 }
 
-/* On the engine's thread. */
+/* The engine took none of the calls. */
+static void on_refused(struct door_group *group, const struct err *err)
+{
+    fail(CONTAINER_OF(group, struct receiving, group), err);
+}
+
+/* On the thread that leads. */
 static void done(struct engine_call *call)
 {
     struct received *item = CONTAINER_OF(call, struct received, made.engine);
@@ -435,10 +442,9 @@ static void take_events(struct receiving *all)
     }
     exchange->state = all;
     exchange->resume = resume;
-    status = engine_submit_all(door_engine(all->inbox->door), all->calls, all->events.count, &err);
-    if (status != OK) {
-        fail(all, &err);
-    }
+    all->group =
+        (struct door_group){.calls = all->calls, .count = all->events.count, .refused = on_refused};
+    door_submit_group(all->inbox->door, exchange->loop, &all->group);
 }
 
 void inbox_receive(struct api_request *request)

@@ -67,6 +67,7 @@ class Shop:
     def __init__(self):
         self.calls = collections.Counter()  # by key
         self.seen = []  # (path, headers, envelope)
+        self.peers = set()  # connections that calls came over
         self.done = set()  # keys that took effect
         self.lock = threading.Lock()
         self.gate = threading.Event()
@@ -112,6 +113,7 @@ class Shop:
             self.calls[key] += 1
             count = self.calls[key]
             self.seen.append((http.path, dict(http.headers), envelope))
+            self.peers.add(http.client_address)
         what, _, times = envelope.get("args", {}).get("do", "").partition(" ")
         if what == "each":
             words = times.split()

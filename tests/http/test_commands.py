@@ -70,6 +70,12 @@ def test_the_handler_gets_the_envelope_and_who_calls(server, shop):
     assert int(headers["Once-Fence"]) > 0 and headers["Once-Attempt"] == "1"
 
 
+def test_a_connection_to_the_handler_is_used_again(server, shop):
+    for number in range(20):
+        assert submit(server, envelope("cancel", order_id=str(number)))[0] == 201
+    assert len(shop.seen) == 20 and len(shop.peers) < 20
+
+
 def test_a_handler_gets_the_id_whatever_the_arguments_are_called(server, shop):
     given = [{}, {"args": {"command_id": "not this"}}, {"command_id": "m-1"}]
     for number, more in enumerate(given):

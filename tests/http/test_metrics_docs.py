@@ -11,7 +11,7 @@ import time
 import pytest
 
 import prometheus
-from once_server import ROOT, Wire
+from once_server import ROOT, Wire, until
 from test_serve_tls import make_certificate
 
 NAMES = re.compile(r"\b(?:once|process)_[a-z_]+\b")
@@ -49,6 +49,12 @@ def page(make_gateway, certificate):
     gateway.post("a")
     gateway.post("a", {"amount": 2})
     gateway.send("GET", "/pay")
+    effect = b'{"effect_type":"payment.capture","idempotency_key":"k","target":{},"payload":{}}'
+    with Wire(str(gateway.data_dir / "once.sock")) as wire:  # nobody is there to be called
+        wire.send(b"POST /v1/effects HTTP/1.1\r\nHost: once\r\nContent-Type: application/json"
+            b"\r\nContent-Length: %d\r\n\r\n%s" % (len(effect), effect))
+        assert wire.answer_bytes()[0] == 202
+    until(lambda: "once_dispatch_scope_waited_total" in families(gateway), "it was not tried")
     return families(gateway)
 
 

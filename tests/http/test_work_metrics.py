@@ -64,7 +64,7 @@ def value(shown, name, **labels):
 
 
 def until_shown(server, expected, name, **labels):
-    until(lambda: value(figures(server), name, **labels) == expected,
+    until(lambda: figures(server).get((name, tuple(sorted(labels.items())))) == expected,
         f"{name} {labels} is never {expected}")
 
 
@@ -112,8 +112,13 @@ def test_how_long_calls_waited_is_counted(make_server, provider):
     assert value(shown, "once_dispatch_delay_seconds_bucket", kind="effects", target="pay",
         le="3600") == 3
     assert value(shown, "once_dispatch_delay_seconds_sum", kind="effects", target="pay") < 3600
-    assert value(shown, "once_decisions_total", tenant="default", scope="pay.send",
-        decision="enqueued") == 3  # by effect type and tenant
+    where = {"scope": "pay.send", "tenant": "default"}  # by effect type and tenant
+    assert value(shown, "once_decisions_total", decision="enqueued", **where) == 3
+    until_shown(server, 3, "once_dispatch_scope_attempts_total", verdict="executed", **where)
+    shown = figures(server)
+    assert value(shown, "once_dispatch_scope_waited_total", **where) == 3
+    assert value(shown, "once_dispatch_scope_delay_seconds_total", **where) < 3600
+    assert value(shown, "once_dispatch_scope_call_seconds_total", **where) < 3600
 
 
 def test_a_call_under_way_is_shown(make_server, provider):

@@ -177,6 +177,22 @@ void door_submit(struct door *door, unsigned slot, struct door_call *call)
     }
 }
 
+void door_submit_group(struct door *door, unsigned slot, struct door_group *group)
+{
+    struct err err = {.status = OK};
+    (void)slot;
+    if (engine_submit_all(door_engine(door), group->calls, group->count, &err) != OK) {
+        group->refused(group, &err);
+    }
+}
+
+/* What is submitted goes to the engine at once. */
+void http_server_turn(struct http_server *server, unsigned loop)
+{
+    (void)server;
+    (void)loop;
+}
+
 struct net_loop *http_server_loop(struct http_server *server, unsigned number)
 {
     (void)number;

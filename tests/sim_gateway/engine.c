@@ -35,7 +35,8 @@ enum status engine_submit(struct engine *engine, struct engine_call *call, struc
     return OK;
 }
 
-enum status engine_submit_each(struct engine *engine, struct engine_call *const *calls,
+/* The scheduler decides, as if the engine's own thread did. */
+enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err)
 {
     for (*ret_taken = 0; *ret_taken < count; (*ret_taken)++) {
@@ -52,7 +53,7 @@ enum status engine_submit_seated(struct engine *engine, struct engine_seat *seat
     struct engine_call *const *calls, size_t count, size_t *ret_taken, struct err *err)
 {
     (void)seat;
-    return engine_submit_each(engine, calls, count, ret_taken, err);
+    return engine_submit_lead(engine, calls, count, ret_taken, err);
 }
 
 bool engine_land(struct engine *engine, struct engine_seat *seat)

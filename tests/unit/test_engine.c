@@ -435,10 +435,10 @@ static void of_several_at_once_each_is_taken_or_refused_for_itself(void **state)
     calls[2].call.query = NULL; /* a request without a key */
     struct err wrong = {0};
     size_t before = 99;
-    enum status invalid = engine_submit_each(fixture->engine, list, 5, &before, &wrong);
+    enum status invalid = engine_submit_lead(fixture->engine, list, 5, &before, &wrong);
     struct err full = {0};
     size_t taken = 0;
-    enum status limit = engine_submit_each(fixture->engine, list + 3, most - 3, &taken, &full);
+    enum status limit = engine_submit_lead(fixture->engine, list + 3, most - 3, &taken, &full);
     (void)pthread_mutex_lock(&gate.lock);
     gate.open = true;
     (void)pthread_cond_broadcast(&gate.changed);

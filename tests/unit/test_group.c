@@ -107,6 +107,40 @@ static void requests_of_a_group_see_those_before_them(void **state)
     assert_int_equal(kit.commits, 1);
 }
 
+/* A thread that leads submits groups and single calls at once: each group is one commit, and one
+ * that cannot be accepted leaves those before it. */
+static void groups_among_other_calls_are_taken_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    struct kit_gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    struct engine_call alone = kit_begin("default", "", "alone");
+    struct engine_call first = kit_begin("default", "", "k");
+    struct engine_call again = kit_begin("default", "", "k");
+    struct engine_call good = kit_begin("default", "", "good");
+    struct engine_call waits = kit_begin("default", "", "waits");
+    struct engine_call *const list[] = {&alone, &first, &again, &good, &waits};
+    struct err err = {0};
+    size_t taken = 0;
+    first.group_left = good.group_left = 1;
+    again.needs_previous = true; /* a begin that is not granted: refused, and first with it */
+    waits.wait_ms = 1000;        /* which no group can */
+    for (size_t i = 0; i < 5; i++) {
+        list[i]->context = &gate;
+        list[i]->done = kit_gate_done;
+    }
+    assert_int_equal(engine_submit_lead(kit.engine, list, 5, &taken, &err), E_INVALID);
+    assert_int_equal(taken, 3);
+    assert_non_null(strstr(err.text, "request 1 of the group: wait is not possible"));
+    kit_gate_pass(&gate, 3);
+    assert_int_equal(alone.decision.kind, DECISION_FIRST_SEEN);
+    assert_int_equal(first.err.status, E_UNAVAILABLE);
+    assert_true(again.refused);
+    struct engine_call later = kit_begin("default", "", "k");
+    assert_int_equal(kit_do(&later), DECISION_FIRST_SEEN);
+    struct engine_call next = kit_begin("default", "", "good");
+    assert_int_equal(kit_do(&next), DECISION_FIRST_SEEN); /* nothing of its group was there */
+}
+
 static struct body_ref body_of(const char *text)
 {
     struct body_ref body = {.bytes = strlen(text), .retained = true};
@@ -242,6 +276,7 @@ int main(void)
         GROUP_TEST(a_thousand_requests_with_their_bodies_are_one_commit),
         GROUP_TEST(a_group_is_never_taken_apart),
         GROUP_TEST(requests_of_a_group_see_those_before_them),
+        GROUP_TEST(groups_among_other_calls_are_taken_whole_or_not_at_all),
         GROUP_TEST(a_claim_in_the_commit_of_its_enqueue_keeps_the_body),
         GROUP_TEST(a_group_with_one_bad_request_is_refused_whole),
         GROUP_TEST(past_keys_max_new_keys_are_refused_and_all_others_go_on),

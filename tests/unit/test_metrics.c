@@ -194,6 +194,46 @@ static void each_target_has_its_figures(void **state)
 }
 #undef TARGET
 
+static void calls_are_counted_by_scope_and_tenant(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {
+        "once_dispatch_scope_attempts_total{scope=\"mail\",tenant=\"a\",verdict=\"executed\"} 2",
+        "once_dispatch_scope_delay_seconds_total{scope=\"mail\",tenant=\"a\"} 1.5",
+        "once_dispatch_scope_waited_total{scope=\"mail\",tenant=\"a\"} 1",
+        "once_dispatch_scope_call_seconds_total{scope=\"mail\",tenant=\"a\"} 0.5"};
+    struct buf out;
+    char name[16];
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 2);
+    struct metrics_call call = {.tenant = SLICE_LIT("a"),
+        .scope = SLICE_LIT("mail"),
+        .verdict = 1,
+        .delay_ms = 1500,
+        .call_ms = 250};
+    metrics_call(metrics, 0, &call);
+    call.delay_ms = -1; /* its caller waited, so that it did not */
+    metrics_call(metrics, 1, &call);
+    const char *text = page(metrics, "", &out);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        assert_has(text, lines[i]);
+    }
+    assert_has(page(metrics, "a", &out), lines[0]);
+    assert_null(strstr(page(metrics, "b", &out), "scope=\"mail\"")); /* P9 */
+    for (int i = 0; i < METRICS_SERIES_MAX + METRICS_SCOPES_OWN + 10; i++) {
+        (void)snprintf(name, sizeof name, "type%d", i);
+        call.scope = slice_str(name);
+        metrics_call(metrics, 0, &call);
+    }
+    text = page(metrics, "", &out);
+    assert_non_null(
+        strstr(text, "once_dispatch_scope_waited_total{scope=\"_other\",tenant=\"a\"}"));
+    assert_true(lines_with(text, "once_dispatch_scope_waited_total{") <=
+                METRICS_SERIES_MAX + METRICS_SCOPES_OWN + 1);
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
 static void work_is_shown_by_kind_and_status(void **state)
 {
     (void)state;
@@ -605,6 +645,7 @@ int main(int argc, char **argv)
         TEST(each_upstream_has_its_figures),
         TEST(each_target_has_its_figures),
         TEST(a_delay_is_in_the_bucket_of_the_next_bound),
+        TEST(calls_are_counted_by_scope_and_tenant),
         TEST(work_is_shown_by_kind_and_status),
         TEST(labels_are_escaped),
         TEST(what_is_no_name_is_one_of_the_others),
