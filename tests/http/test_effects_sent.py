@@ -91,7 +91,7 @@ def between_attempts(effects, provider):
 
 
 def test_what_waited_until_past_keeps_is_not_sent_again(make_server, make_provider):
-    """It was allowed when it was decided. Its turn came later, when the key was forgotten (N8)."""
+    """It was allowed when it was decided. Its turn came later, when the key was forgotten (NX8)."""
     provider = make_provider(keeps=False)
     config = config_of(provider, "idempotency: {header: Idempotency-Key, keeps: 6s}")
     effects = Effects(make_server(config=config.replace("5s, total: 6s", "1s, total: 2s")))

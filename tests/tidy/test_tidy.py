@@ -326,6 +326,14 @@ def test_assertions_and_calls_of_checkers_count_and_have_to_be_written_down(tmp_
         "for each 100 functions now: write 200 here, so that it stays"]
 
 
+def test_numbers_that_two_files_define_are_reported(tmp_path):
+    listed = "/*\n * Holds:  T1  one thing\n *         T2  and its\n *             sequel.\n */\n"
+    cited = "/*\n * One that cites the first rule, which is\n * T1 there.\n */\n"
+    assert faults_of(tmp_path, {THING: SOURCE + "\n" + listed, CORE: DECIDE + "\n" + cited}) == []
+    assert faults_of(tmp_path, {THING: SOURCE + "\n" + listed, CORE: DECIDE + "\n" + listed}) == [
+        f"{CORE}:1: T1, T2, … are also defined in {THING}: use a prefix that no other file has"]
+
+
 def test_every_reader_of_the_wall_clock_is_in_the_tree():
     for reader in tidy.WALL_CLOCK_READERS:
         path, _, function = reader.partition(":")

@@ -5,10 +5,10 @@
  *   direct     one pwrite to a file opened with O_DIRECT and O_DSYNC.
  *   uring      the same write, given to the kernel through a ring; a thread may wait for it or not.
  *
- * Promises:  W1  a write that ended without failure is on stable storage as a whole.
- *            W2  a ring that refuses a write is closed before the same bytes are written in the
+ * Promises:  WY1 a write that ended without failure is on stable storage as a whole.
+ *            WY2 a ring that refuses a write is closed before the same bytes are written in the
  *                direct way: no write is made twice. The writer stays direct from then on.
- *            W3  measuring never fails a start. If it cannot be done, the way is buffered.
+ *            WY3 measuring never fails a start. If it cannot be done, the way is buffered.
  * Threads:   one writer is used by one thread at a time; its way may be read by any.
  */
 #ifndef ONCE_STORE_JOURNAL_WAYS_H
