@@ -535,6 +535,27 @@ def test_concurrency_is_a_limit(make):
     assert provider.at_once_max <= 3
 
 
+def test_a_connector_that_kept_its_name_takes_up_its_new_limits(make_server, make_provider):
+    provider = make_provider(slow_s=1.0)
+    provider.always = "slow"
+    server = make_server(config=config_of(provider, KEYED, "concurrency: 1"))
+    effects = Effects(server)
+    put = 0
+    for limit in (1, 3, 1):
+        if put > 0:
+            text = config_of(provider, KEYED, f"concurrency: {limit}")
+            (server.directory / "once.yaml").write_text(stores.with_key(text))
+            before = server.stderr().count('"event":"reloaded"')
+            server.signal(signal.SIGHUP)
+            until(lambda: server.stderr().count('"event":"reloaded"') > before, "not reloaded")
+        provider.at_once_max = 0
+        for _ in range(4):
+            effects.put(f"k{put}")
+            put += 1
+        until(lambda: len(provider.effects) == put and provider.at_once == 0, "not all happened")
+        assert provider.at_once_max == limit
+
+
 def test_not_before_is_kept(make):
     effects, provider = make()
     at = time.time() + 2
