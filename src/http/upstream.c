@@ -121,6 +121,14 @@ void upstream_call_check(const struct upstream_call *call)
 /* Every change of state. */
 void upstream_call_move(struct upstream_call *call, enum call_state state)
 {
+    static const unsigned nexts[] = {
+        [CALL_DONE] = 1u << CALL_WAITING,
+        [CALL_WAITING] = 1u << CALL_CONNECTING | 1u << CALL_HEAD | 1u << CALL_DONE,
+        [CALL_CONNECTING] = 1u << CALL_HEAD | 1u << CALL_WAITING | 1u << CALL_DONE,
+        [CALL_HEAD] = 1u << CALL_BODY | 1u << CALL_WAITING | 1u << CALL_DONE,
+        [CALL_BODY] = 1u << CALL_DONE,
+    };
+    ASSERT((nexts[call->state] & 1u << state) != 0);
     call->state = state;
     if (state != CALL_DONE) {
         call->exchange->since_ms = upstream_now(upstream_worker_of(call));

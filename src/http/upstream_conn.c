@@ -42,7 +42,13 @@ static void idle_remove(struct upstream_conn *conn)
 /* Every change of state; what belongs to the one that is left goes. */
 static void conn_move(struct upstream_conn *conn, enum upstream_conn_state state)
 {
-    ASSERT(conn->state != UPSTREAM_CONN_CLOSING);
+    static const unsigned nexts[] = {
+        [UPSTREAM_CONN_CONNECTING] = 1u << UPSTREAM_CONN_BUSY | 1u << UPSTREAM_CONN_CLOSING,
+        [UPSTREAM_CONN_BUSY] = 1u << UPSTREAM_CONN_IDLE | 1u << UPSTREAM_CONN_CLOSING,
+        [UPSTREAM_CONN_IDLE] = 1u << UPSTREAM_CONN_BUSY | 1u << UPSTREAM_CONN_CLOSING,
+        [UPSTREAM_CONN_CLOSING] = 0,
+    };
+    ASSERT((nexts[conn->state] & 1u << state) != 0);
     if (conn->state == UPSTREAM_CONN_IDLE) {
         idle_remove(conn);
     }
