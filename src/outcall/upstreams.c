@@ -21,6 +21,7 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/secret.h"
 #include "canon/digest.h"
 
@@ -141,7 +142,7 @@ static void stats_add(struct upstream_stats *sum, const struct upstream_stats *m
     sum->idle += more->idle;
     sum->waiting += more->waiting;
     sum->down += more->down;
-    for (size_t i = 0; i < sizeof sum->failed / sizeof sum->failed[0]; i++) {
+    for (size_t i = 0; i < COUNT(sum->failed); i++) {
         sum->failed[i] += more->failed[i];
     }
 }
