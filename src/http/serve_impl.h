@@ -144,10 +144,10 @@ struct exchange {
  *       handler is asked to pause, and the drained it is owed comes: at rest something is being
  *       sent, or the connection gets a further turn (is_later).
  *   CN7 While a body is paused, nothing of it is passed on and the client is not timed. What
- *   arrives
- *       fills the inbox and then stays in the kernel, and so does the end of the connection. So a
- *       handler that pauses must resume eventually. The body of a request that is_switching is not
- *       timed at all, and has no end but cut: it ends with its answer or its connection.
+ *       arrives fills the inbox and then stays in the kernel, and so does the end of the
+ *       connection. So a handler that pauses must resume eventually. The body of a request that
+ *       is_switching is not timed at all, and has no end but cut: it ends with its answer or its
+ *       connection.
  *   CN8 No handler is called from within a handler's own call: what is noticed there waits for the
  *       end of the turn (conn_ready).
  */
@@ -302,7 +302,22 @@ static inline bool conn_has_bytes(const struct conn *conn)
 /* Every change of state. */
 static inline void conn_move(struct conn *conn, enum conn_state state)
 {
-    ASSERT(conn->state != CONN_CLOSING);
+    enum {
+        ANSWERED = 1 << CONN_ANSWERED | 1 << CONN_CLOSING,
+        TAKEN = 1 << CONN_HANDLED | 1 << CONN_STREAMED,
+    };
+    static const uint16_t nexts[] = {
+        [CONN_IDLE] = 1 << CONN_HEAD | ANSWERED,
+        [CONN_HEAD] = 1 << CONN_BODY | ANSWERED,
+        [CONN_BODY] = 1 << CONN_PIECES | TAKEN | ANSWERED,
+        [CONN_PIECES] = TAKEN | ANSWERED,
+        [CONN_HANDLED] = 1 << CONN_STREAMED | ANSWERED,
+        [CONN_STREAMED] = ANSWERED,
+        [CONN_ANSWERED] = 1 << CONN_IDLE | 1 << CONN_LINGER | 1 << CONN_CLOSING,
+        [CONN_LINGER] = 1 << CONN_CLOSING,
+        [CONN_CLOSING] = 0,
+    };
+    ASSERT((nexts[conn->state] & 1 << state) != 0);
     conn->state = (uint8_t)state;
     conn->since_ms = net_loop_now(&conn->worker->loop);
     conn->progress = 0;
