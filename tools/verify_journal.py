@@ -3,11 +3,10 @@
 
 docs/formats has the formats and the rules. Checked are files, batches and frames, the chain and its
 checkpoints, bodies, records against their entries; every decision about an operation is made again.
-Not checked: signatures (verify_evidence.py), the rules of queued work, sources (`sealed_version` is
-believed), and the file `inherited` of a store that was copied: what rests on it is believed. Prints
-"ok", "ok, torn tail" or "damaged: …". Exit: 0 ok, 1 damaged, 2 usage or no journal.
+Believed: signatures (verify_evidence.py), the rules of queued work, `sealed_version` and the file
+`inherited`. Prints "ok" or "ok, torn tail" (exit 0), "damaged: …" (1) or "cannot check: …" (2).
 """
-import base64, hashlib, json, pathlib, re, struct, sys
+import base64, hashlib, json, pathlib, re, struct, sys, time
 
 BLOCK, SECTOR, HEADER, FRAME = 4096, 512, 64, 12
 RECORD, TOUCH, ENTRY, REQUEST, OUTCOME, MOVED, ERASED = range(1, 8)
@@ -17,7 +16,7 @@ NUMBERS = ("version fence attempt duplicates created updated sealed lease_expire
            "window").split()
 PREFIX = {1: "op_", 2: "op_", 3: "cmd_", 4: "eff_", 5: "dlv_"}
 DOORS = ["", *"fences gateway run commands effects inbox".split()]
-KEY = "tenant_id", "scope", "principal", "idempotency_key"
+KEY, SOURCE = ("tenant_id", "scope", "principal", "idempotency_key"), ("type", "id", "version")
 JANITOR, NEW = {"lease_over": "J2", "holder_gone": "J4"}, dict(status="", fence=0, version=0)
 SEALED, OPEN, CRC_OF_ALL = STATUS[4:8], STATUS[1:3], 0x48674BC7  # of data with its CRC after it
 TABLE = list(range(256))
@@ -33,12 +32,12 @@ def crc32c(data, before=0):
         value = table[(value ^ byte) & 255] ^ value >> 8
     return value ^ 0xFFFFFFFF
 def sha256(*parts): return hashlib.sha256(b"".join(parts)).digest()
+def stamp(ms): return time.strftime("%FT%T", time.gmtime(ms // 1000)) + f".{ms % 1000:03}Z"
 def uuid(raw): return re.sub("(.{8})(.{4})(.{4})(.{4})(.{12})", r"\1-\2-\3-\4-\5", raw.hex())
 def key_hash(key, kind=1):
     framed = b"".join(struct.pack(">H", len(part)) + part for part in key)
     return sha256(framed if kind == 1 else bytes([kind]) + framed)
-def read_frames(data, at, end, seed):
-    """Each as (kind, where it begins, payload)"""
+def read_frames(data, at, end, seed):  # each as (kind, where it begins, payload)
     while at < end:
         size, kind, crc = struct.unpack("<III", data[at:at + FRAME].ljust(FRAME, b"\0"))
         payload, start = data[at + FRAME:at + FRAME + size], seed ^ at & 0xFFFFFFFF
@@ -51,13 +50,13 @@ class Record:
     """Reads one field after the other; `fields` is what a decision is about."""
     def __init__(self, data):
         self.data, self.at = data, 4
-        form, self.kind, status, fingerprint_version = data[:4]
+        form, self.kind, status, way = data[:4]
         own_hash, own_id, fingerprint = self.raw(32), self.raw(16), self.raw(32)
         numbers = {name: self.number() for name in NUMBERS}
         key, effect_id = tuple(self.text() for _ in range(4)), self.text().decode()
         code, meta = int.from_bytes(self.raw(4), "little", signed=True), self.text()
         self.bodies = {slot: self.body() for slot in (OUTCOME, REQUEST)}
-        self.unused = [self.text() for _ in range(5)]  # the source, the trace and the reason
+        parts = [self.text().decode() for _ in range(5)]  # the source, the trace and the reason
         door, flags = self.raw(2) if form == 2 else (0, 0)
         holder, parent = self.number() if flags & 1 else 0, self.raw(16) if flags & 2 else b""
         due, detail = self.number() if flags & 4 else 0, self.text() if flags & 8 else b""
@@ -68,7 +67,7 @@ class Record:
         meta = {"meta_digest": sha256(meta).hex()} if meta else {}
         self.fields = dict(
             numbers, status=STATUS[status], operation_id=PREFIX[self.kind] + uuid(own_id), key=key,
-            fingerprint=(fingerprint_version, fingerprint.hex()), effect_id=effect_id,
+            fingerprint=(way, fingerprint.hex()), effect_id=effect_id, source=parts[:3],
             door=DOORS[door], reconciles=flags & 16 != 0, holder=holder, parent=uuid(parent),
             due=due, detail=detail, outcome=dict(meta, digest=digest.hex(), bytes=size, code=code))
         del self.fields["duplicates"]  # touches count too
@@ -92,7 +91,7 @@ def natural(version):
     return [(48, len(part.lstrip(b"0")), part.lstrip(b"0")) if part.isdigit() else (part[0],)
             for part in parts], [len(part) for part in parts]
 def is_over(record, now): return record["status"] not in OPEN and now >= record["window_expires"]
-def decide(found, key, d):
+def decide(found, key, d, came):
     """(rule, decision, change, the record from now on) for what `decided` of an entry says."""
     now, request, seals, old = d["now_ms"], d["request"], d["request"] == "seal", found or NEW
     gone, status, version = not found or is_over(found, now), old["status"], old["version"]
@@ -125,6 +124,7 @@ def decide(found, key, d):
         fresh = {"attempt": old["attempt"] + 1} if not gone else {
             "attempt": 1, "created": now, "key": key, "parent": d.get("parent", ""),
             "fingerprint": fingerprint, "operation_id": "op_" + own_id}
+        fresh["source"] = came if gone or "source" in d else old["source"]
         return put(*row, "in_progress", **fresh, fence=f, effect_id="", sealed=0,
                    lease_expires=now + d["lease_ms"], window=d["window_ms"], window_expires=0,
                    outcome=None, holder=int(d.get("holder", 0)), door=door,
@@ -162,8 +162,9 @@ class Journal:
         self.change, self.known, self.time, self.granted, self.fence = {}, {}, 0, 0, 0
         self.at, self.start, self.archived = None, None, False
         data = (path / "identity").read_bytes()
-        need((len(data), data[:8], crc32c(data)) == (256, b"ONCEid01", CRC_OF_ALL), "the identity")
+        need((data[:12], crc32c(data)) == (b"ONCEid01\1\0\0\0", CRC_OF_ALL), "the identity")
         self.chain, self.inherits = data[16:32], any(data[112:144])
+        need(not self.inherits or (path / "inherited").exists(), "what it inherited is missing")
         files = sorted(path.glob("segment-" + "[0-9a-f]" * 16))
         numbers = [int(file.name[8:], 16) for file in files]
         need(numbers and len(numbers) == numbers[-1] - numbers[0] + 1, "a segment is missing")
@@ -172,9 +173,10 @@ class Journal:
         need(self.archived or not self.start[0], "entries are missing and were not archived")
     def segment(self, data, last):
         need(len(data) >= BLOCK and crc32c(data[:BLOCK]) == CRC_OF_ALL, "a segment's header")
-        magic, form, flags, number, chain, batch, seq, digest = struct.unpack(
-            "<8sIIQ8x16s8xQQ32s", data[:104])
-        need((magic, form, number, chain) == (b"ONCEseg1", 1, self.number, self.chain), "a segment")
+        magic, form, flags, number, chain, place, batch, seq, digest = struct.unpack(
+            "<8sIIQ8x16sQQQ32s", data[:104])
+        known = b"ONCEseg1", 1, flags & 1, self.number, self.chain, number << 32 | BLOCK
+        need((magic, form, flags, number, chain, place) == known, "a segment")
         self.start, self.at = self.start or (seq, digest), self.at or (batch, seq, digest)
         need((batch, seq, digest) == self.at, "a segment does not follow the one before it")
         self.squeezed, self.seed, at = flags & 1, crc32c(chain + struct.pack("<Q", number)), BLOCK
@@ -237,12 +239,13 @@ class Journal:
             return need(not self.change and data.startswith(note), where + "its checkpoint")
         entry = json.loads(data)
         d, own_id = entry.get("decided"), entry["operation_id"]
-        need(json.dumps(entry, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
-             == data, where + "not in canonical form")
-        need((entry["seq"], own_id[-36:], entry["chain_id"]) == (seq, uuid(raw_id), chain_id) and
-             time >= self.time and (d["now_ms"] == time if d else not self.change) and
-             (not known or entry.get("tenant_id", "").encode() == tenant) and
-             own_id[:-36] in PREFIX.values(), where + "not what its frame says")
+        canonical = json.dumps(entry, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        need(canonical.encode() == data, where + "not in canonical form")
+        said = dict(seq=seq, entry_id=f"ent_{chain_id[:8]}_{seq}", chain_id=chain_id,
+                    occurred_at=stamp(time))
+        need(said.items() <= entry.items() and own_id[-36:] == uuid(raw_id) and time >= self.time
+             and own_id[:-36] in PREFIX.values() and (d["now_ms"] == time if d else not self.change)
+             and (not known or entry.get("tenant_id", "").encode() == tenant), where + "its frame")
         self.at, self.time = (self.at[0], seq, digest), time
         self.archived |= entry.get("archived") == dict(seq=self.start[0], hash=self.start[1].hex())
         need(RECORD in self.change or self.squeezed or not {REQUEST, OUTCOME} & set(self.change),
@@ -259,10 +262,10 @@ class Journal:
                  d.get("detail_digest") in (None, sha256(stored["detail"]).hex()), where + "record")
         self.change = {}
     def decided(self, entry, d, key, where):
-        own_id = entry["operation_id"]
+        own_id, came = entry["operation_id"], [entry.get("source", {}).get(n, "") for n in SOURCE]
         found = self.known.get(key if d["request"] == "begin" else own_id)
         found = None if found and key[0] and found["key"][0] != key[0] else found
-        rule, decision, change, after = decide(found, key, d)
+        rule, decision, change, after = decide(found, key, d, came)
         stored = self.change[RECORD].fields if RECORD in self.change else None
         its = after or {"status": "absent", "attempt": 0, "operation_id": own_id}
         made = rule, decision, its["status"], its["attempt"], its["operation_id"]
@@ -276,6 +279,7 @@ class Journal:
             need(self.squeezed or (stored is not None, self.change.get(TOUCH)) == (
                 change == "put", key_hash(key) if change == "touch" else None), where + "storing")
             need(not stored or all(after[n] in (None, stored[n]) for n in after), where + "record")
+            need(not after or after["source"] == came, where + "its source")
             if decision == "first_seen":
                 need(self.granted < after["fence"] <= self.fence, where + "the fence goes back")
                 self.granted = after["fence"]

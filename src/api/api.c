@@ -386,7 +386,7 @@ static void refuse_right(struct api_request *request, unsigned rights)
     static const char *const names[] = {"execute", "confirm", "operate", "audit"};
     char detail[96] = "";
     size_t used = 0;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         if ((rights & 1U << i) != 0) {
             used += (size_t)snprintf(detail + used, sizeof detail - used, "%s'%s'",
                 used == 0 ? "the token lacks the right " : " or ", names[i]);
@@ -424,7 +424,7 @@ static bool is_foreign_page(const struct http_head *head)
     }
     static const struct slice schemes[] = {
         {"http://", sizeof "http://" - 1}, {"https://", sizeof "https://" - 1}};
-    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+    for (size_t i = 0; i < COUNT(schemes); i++) {
         size_t len = schemes[i].len;
         if (origin.len > len && memcmp(origin.data, schemes[i].data, len) == 0) {
             return !http_same_name(slice_of(origin.data + len, origin.len - len), host);

@@ -232,7 +232,7 @@ static void answer_head(struct api_query *self)
 
 void api_evidence_head(struct api_request *request)
 {
-    /* Answered like every query: only when what it read is durable (E1). */
+    /* Answered like every query: only when what it read is durable (EN1). */
     struct api_query *self = api_query_new(request, QUERY_HEAD, answer_head);
     if (self != NULL) {
         api_query_run(self, request);

@@ -28,10 +28,10 @@ static_assert(FILE_BYTES >= PIPE_BUF, "what goes out at once fits in the writer'
 static_assert((int)FILE_BYTES >= (int)LOG_LINE_BYTES_MAX, "and so does a line");
 
 /*
- * L1  used <= LOG_RING_BYTES; the ring holds only whole lines, each preceded by its length.
- * L2  at and used change only under the lock; the writer copies lines out under it and then writes
+ * LG1 used <= LOG_RING_BYTES; the ring holds only whole lines, each preceded by its length.
+ * LG2 at and used change only under the lock; the writer copies lines out under it and then writes
  *     without it, so that no caller ever waits for the reader of the log.
- * L3  no lock is held, and nothing is owned, where the thread can be cancelled (write_once).
+ * LG3 no lock is held, and nothing is owned, where the thread can be cancelled (write_once).
  */
 struct log {
     const struct mem *mem;

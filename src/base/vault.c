@@ -54,7 +54,7 @@ static enum status key_take(struct vault *vault, const unsigned char *bytes, str
     return OK;
 }
 
-/* V3. Of the file that is open, so that nothing can change between the look and the read. */
+/* VT3. Of the file that is open, so that nothing can change between the look and the read. */
 static enum status file_check(int fd, const char *path, struct err *err)
 {
     struct stat facts;
@@ -277,7 +277,7 @@ void vault_free(struct vault *vault)
 {
     if (vault != NULL) {
         const struct mem *mem = vault->mem;
-        mem_wipe(vault, sizeof *vault); /* V4 */
+        mem_wipe(vault, sizeof *vault); /* VT4 */
         mem_free(mem, vault);
     }
 }
@@ -357,7 +357,7 @@ enum status vault_seal(const struct vault *vault, const struct vault_name *name,
     }
     unsigned char *bytes = (unsigned char *)room;
     bytes[0] = VERSION;
-    memcpy(bytes + 1, vault->keys[0].id, ID_BYTES); /* V2 */
+    memcpy(bytes + 1, vault->keys[0].id, ID_BYTES); /* VT2 */
     enum status status = rand_bytes(bytes + 1 + ID_BYTES, NONCE_BYTES, err);
     struct text text = {.key = &vault->keys[0],
         .nonce = bytes + 1 + ID_BYTES,
@@ -409,7 +409,7 @@ enum status vault_open(const struct vault *vault, const struct vault_name *name,
         .out = (unsigned char *)room,
         .tag = tag};
     if (!run(&opening, &text)) {
-        mem_wipe(room, bytes); /* V1 */
+        mem_wipe(room, bytes); /* VT1 */
         out->len = start;
         return err_set(err, E_CORRUPT, "a kept body was changed, or belongs to something else");
     }

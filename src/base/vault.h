@@ -6,11 +6,11 @@
  * A sealed body is bound to the record it belongs to: its tenant, the hash of its key and its kind
  * are authenticated with it, so that a body moved to a different record does not open.
  *
- * Promises:  V1  what does not authenticate is E_CORRUPT, and no byte of it is given out.
- *            V2  the first key seals; all keys open. So a key is rotated by putting the new one
+ * Promises:  VT1 what does not authenticate is E_CORRUPT, and no byte of it is given out.
+ *            VT2 the first key seals; all keys open. So a key is rotated by putting the new one
  *                first, and an old one goes when nothing sealed with it is left.
- *            V3  a key file that others can read is refused.
- *            V4  keys are wiped before their memory is given back, and no error text holds one.
+ *            VT3 a key file that others can read is refused.
+ *            VT4 keys are wiped before their memory is given back, and no error text holds one.
  * Limits:    nonces are random: 2^32 bodies a key keep the odds of a repeated one below 2^-32
  *            (NIST SP 800-38D section 8.3). Rotate before that.
  * Does not:  keep bodies, or know a record.

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/macros.h"
 
 extern char **environ;
 
@@ -21,7 +22,7 @@ static const int forwarded[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUS
 static void forwarded_set(sigset_t *set)
 {
     (void)sigemptyset(set);
-    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
+    for (size_t i = 0; i < COUNT(forwarded); i++) {
         (void)sigaddset(set, forwarded[i]);
     }
 }

@@ -28,7 +28,8 @@
 
 #define OPT_STORE                                                                                  \
     TEXT("store", "URL",                                                                           \
-        "where operations are remembered: journal:DIRECTORY, or just a directory",                 \
+        "where operations are remembered: journal:DIRECTORY or just a directory, postgres://… "  \
+        "or redis://…",                                                                            \
         .fallback = "journal:./once-data", .env = "ONCE_STORE")
 /* A paragraph for the commands about records that Once executes itself. */
 #define NAMED_BY_BEGINNING                                                                         \
@@ -598,7 +599,8 @@ static const char *const backup_text[] = {
 };
 
 static const struct option_def backup_options[] = {
-    OPT_STORE,
+    TEXT("store", "URL", "the journal to copy: journal:DIRECTORY, or just a directory",
+        .fallback = "journal:./once-data", .env = "ONCE_STORE"),
     OPT_JSON,
     {0},
 };
@@ -762,18 +764,20 @@ static const struct example_def demo_examples[] = {
 /* ---- the server -------------------------------------------------------------------------- */
 
 static const char *const serve_text[] = {
-    "Serves fences over HTTP to programs in any language, from one store. By default it listens "
-    "on 127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints "
-    "the version, the URL, the store, how it writes and, on a terminal or a new store, three "
-    "commands to try. Logs go to standard error.",
+    "Serves the HTTP API to programs in any language, from one store: fences, and the commands, "
+    "effects, inbox and gateway that the configuration describes. By default it listens on "
+    "127.0.0.1:7411 and keeps its journal in ./once-data. When it is ready it prints the version, "
+    "the URL, the store, how it writes and, on a terminal or a new store, three commands to try. "
+    "Logs go to standard error.",
     "A YAML file can set everything (--config; once check --example prints one with every "
     "setting). Flags and ONCE_* variables set the most common things. Flags win over variables, "
     "variables over the file.",
-    "SIGHUP reads the configuration again and applies its tokens, limits and certificates: all "
-    "of them, or none if anything is invalid. On SIGTERM or SIGINT it stops accepting, finishes "
-    "requests in flight for up to --drain, flushes, and exits with 0; a second signal cuts what "
-    "is left. SIGUSR1 opens the log again: if standard error is a file that was renamed, the log "
-    "continues in a new file with the old name.",
+    "SIGHUP reads the configuration again and applies what can change while it runs, such as "
+    "tokens, limits, certificates, routes, commands, connectors and sources: all of it, or nothing "
+    "if anything is invalid. The log names what needs a restart. On SIGTERM or SIGINT it stops "
+    "accepting, finishes requests in flight for up to --drain, flushes, and exits with 0; a second "
+    "signal cuts what is left. SIGUSR1 opens the log again: if standard error is a file that was "
+    "renamed, the log continues in a new file with the old name.",
     "An address that other machines can reach is refused unless tokens are configured. The data "
     "directory has a socket, once.sock, for anyone who can open the directory; the other "
     "commands find it automatically.",
@@ -1231,7 +1235,8 @@ static const struct example_def version_examples[] = {
     }
 
 const struct command_def commands[] = {
-    COMMAND(serve, serve_options, serve_exits, "", "serve fences over HTTP"),
+    COMMAND(serve, serve_options, serve_exits, "",
+        "serve fences, commands, effects and the inbox over HTTP"),
     COMMAND(gateway, gateway_options, serve_exits, "",
         "make an HTTP API idempotent by standing in front of it"),
     COMMAND(

@@ -36,7 +36,7 @@ char *document_default(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct op
     ret_text[0] = '\0';
     if (option->required) {
         used += (size_t)snprintf(ret_text, DOCUMENT_OPTION_BYTES_MAX, "required");
-    } else if (option->fallback != NULL) {
+    } else if (option->fallback != NULL && option->fallback[0] != '\0') {
         used +=
             (size_t)snprintf(ret_text, DOCUMENT_OPTION_BYTES_MAX, "default %s", option->fallback);
     }
@@ -76,7 +76,7 @@ void document_overview(void)
     out_text("once: exactly-once effects over at-least-once delivery\n\n");
     out_text("usage: once COMMAND [OPTIONS]\n\n");
     for (const struct command_def *c = commands; c->name != NULL; c++) {
-        out_text("  %s%-10s%s  %s\n", out_tint(TINT_BOLD), c->name, out_plain(), c->summary);
+        out_text("  %s%-11s%s  %s\n", out_tint(TINT_BOLD), c->name, out_plain(), c->summary);
     }
     out_text("\nonce help COMMAND explains one of them.\n");
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/out.h"
@@ -15,7 +16,7 @@ static bool kind_read(const char *word, enum key_kind *ret_kind)
         [KEY_EFFECT] = "effect",
         [KEY_SOURCE] = "source",
     };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         if (strcmp(names[i], word) == 0) {
             *ret_kind = (enum key_kind)i;
             return true;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/macros.h"
 #include "cli/mcp_tools.h"
 #include "mcp/reply.h"
 #include "mcp/scan.h"
@@ -285,7 +286,7 @@ static void answer(struct own_server *server, const struct own_request *request)
         refuse_version(server, request);
         return;
     }
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+    for (size_t i = 0; i < COUNT(methods); i++) {
         if (slice_is(request->method, methods[i].method) &&
             (request->version.len == 0 || !methods[i].is_of_sessions)) {
             methods[i].run(server, request);

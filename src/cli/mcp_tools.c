@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "cli/backend.h"
 #include "cli/remote.h"
@@ -164,7 +165,7 @@ static void run_seal(struct mcp_ask *ask)
         .effect_id = text_of(ask, "effect_id"),
         .request_id = text_of(ask, "request_id"),
         .outcome = {.body = json_of(ask, "outcome")}};
-    for (size_t i = 0; status != NULL && i < sizeof ends / sizeof ends[0]; i++) {
+    for (size_t i = 0; status != NULL && i < COUNT(ends); i++) {
         seal.status = strcmp(status, ends[i].name) == 0 ? ends[i].status : seal.status;
     }
     if (!ask->has_failed && seal.status == 0) {

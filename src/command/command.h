@@ -11,13 +11,13 @@
  *     read.c      GET /v1/commands, …/{command_id}, /v1/registry
  *     door.c      loading, reloading, and expiry of confirmations
  *
- * Promises:  C1  one execution for each key in its window, however often it is delivered (P1). The
+ * Promises:  CM1 one execution for each key in its window, however often it is delivered (P1). The
  *            grant is durable before the handler is called (P6), the outcome before it is answered
  *            (P2).
- *            C2  a confirmation token starts its command once: it is compared in constant time, and
+ *            CM2 a confirmation token starts its command once: it is compared in constant time, and
  *                the start consumes it in its own commit. Only its hash is kept.
- *            C3  every refused token gets the same answer, whatever is wrong with it.
- *            C4  a value that the registry redacts is in no document, prompt, entry or log line.
+ *            CM3 every refused token gets the same answer, whatever is wrong with it.
+ *            CM4 a value that the registry redacts is in no document, prompt, entry or log line.
  * Threads:   the routes run on the server's loops; the other functions as stated.
  */
 #ifndef ONCE_COMMAND_COMMAND_H

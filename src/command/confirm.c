@@ -2,14 +2,14 @@
  * POST /v1/commands/{command_id}/confirm and …/deny.
  *
  *   confirm   the record is read, the token compared, the envelope decrypted, and the command
- *             woken: started in the commit that consumes the token (C2). A second caller finds it
+ *             woken: started in the commit that consumes the token (CM2). A second caller finds it
  *             started. Without the key of the envelope nothing changes, and the token stays valid.
  *   deny      the same, to rejected: a fresh submission starts over.
  *
  * Between the read and the wake the command may have been denied and submitted again, with a new
  * token: the wake names the version that was read, and is refused if the version has changed.
  *
- * C3: whatever is wrong (the token, the command, its tenant or actor, a used or expired token, the
+ * CM3: whatever is wrong (the token, the command, its tenant or actor, a used or expired token, the
  * credential of a step-up), the answer is the same, and so is the work where possible.
  */
 #include <openssl/crypto.h>

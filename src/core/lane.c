@@ -7,7 +7,7 @@
 /* Of work without a deadline: its attempts are bounded, and so are the pauses between them. */
 #define KEPT_MS_USUAL (30 * INT64_C(86400000))
 
-/* L3 */
+/* LN3 */
 static struct slice lane_type(enum record_kind kind)
 {
     ASSERT(lane_kind(kind));
@@ -64,7 +64,7 @@ enum status lane_key_seal(
     const struct request *request, struct record_key *ret_key, struct err *err)
 {
     ASSERT(lane_joins(request));
-    ASSERT(lane_kind(kind_of(request))); /* L3 */
+    ASSERT(lane_kind(kind_of(request))); /* LN3 */
     return key_seal(&request->key, kind_of(request), request->source.id, ret_key, err);
 }
 
@@ -86,7 +86,7 @@ void lane_place(const struct record *lane, const struct record *self, int64_t no
     static const struct op_id none = {{0}};
     ASSERT(lane_joins(request));
     ASSERT(lane == NULL || lane->kind == RECORD_SOURCE);    /* R7 */
-    ASSERT(self == NULL || self->kind == kind_of(request)); /* L3 */
+    ASSERT(self == NULL || self->kind == kind_of(request)); /* LN3 */
     bool is_kept = self != NULL && !record_window_over(self, now_ms);
     const struct op_id *last = source_version(lane, now_ms).len == 0 ? &none : &lane->operation_id;
     if (kind_of(request) == RECORD_EFFECT) {
@@ -96,7 +96,7 @@ void lane_place(const struct record *lane, const struct record *self, int64_t no
     }
 }
 
-/* L2: with its window, as its duplicates are recognised for as long. */
+/* LN2: with its window, as its duplicates are recognised for as long. */
 static int64_t kept_ms(const struct record *joined, const struct request *request)
 {
     int64_t deadline_ms =

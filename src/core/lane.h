@@ -13,9 +13,9 @@
  *   delivery   its source is ordered by versions as well, which are compared (core/source.h); the
  *              source's `id` names the lane, and `parent` is the delivery before it, if any.
  *
- *   L1  of all records of a lane that are not forgotten, each but the first names a different one.
- *   L2  a lane is remembered for at least as long as its last record may be attempted.
- *   L3  a lane has records of one kind: its key has the kind's name.
+ *   LN1 of all records of a lane that are not forgotten, each but the first names a different one.
+ *   LN2 a lane is remembered for at least as long as its last record may be attempted.
+ *   LN3 a lane has records of one kind: its key has the kind's name.
  *
  * Promises:  pure, like decide().
  * Ownership: slices are shared with the arguments.

@@ -5,7 +5,7 @@
 void breaker_check(const struct breaker *breaker)
 {
     ASSERT(breaker->state <= BREAKER_HALF_OPEN);
-    ASSERT(breaker->state != BREAKER_OPEN || breaker->failures == 0); /* K1 */
+    ASSERT(breaker->state != BREAKER_OPEN || breaker->failures == 0); /* BK1 */
 }
 
 static void move(struct breaker *breaker, enum breaker_state state)
@@ -32,7 +32,7 @@ bool breaker_admits(const struct breaker *breaker, int64_t now_ms)
 
 uint64_t breaker_begin(struct breaker *breaker, int64_t now_ms)
 {
-    ASSERT(breaker_admits(breaker, now_ms)); /* K2 */
+    ASSERT(breaker_admits(breaker, now_ms)); /* BK2 */
     if (breaker->state == BREAKER_OPEN) {
         move(breaker, BREAKER_HALF_OPEN);
     }
@@ -43,7 +43,7 @@ void breaker_report(struct breaker *breaker, const struct breaker_rule *rule, ui
     bool is_well, int64_t now_ms)
 {
     if (ticket != breaker->turn) {
-        return; /* K3 */
+        return; /* BK3 */
     }
     if (is_well) {
         breaker->failures = 0;

@@ -12,9 +12,9 @@
  *   HALF_OPEN → OPEN    breaker_report   it failed: a new pause
  *
  * What holds (breaker_check):
- *   K1  failures are counted while CLOSED: OPEN has none.
- *   K2  HALF_OPEN has exactly one call in progress: the waiting calls do not all come at once.
- *   K3  a call that began before the breaker opened changes nothing when it ends later, well or
+ *   BK1 failures are counted while CLOSED: OPEN has none.
+ *   BK2 HALF_OPEN has exactly one call in progress: the waiting calls do not all come at once.
+ *   BK3 a call that began before the breaker opened changes nothing when it ends later, well or
  *       not.
  */
 #ifndef ONCE_DISPATCH_BREAKER_H

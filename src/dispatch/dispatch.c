@@ -131,7 +131,7 @@ void dispatch_offer(struct dispatch *dispatch, const struct record *record)
 enum status dispatch_run(
     struct dispatch *dispatch, const struct dispatch_granted *granted, struct err *err)
 {
-    ASSERT(granted->record->status == RECORD_IN_PROGRESS && granted->record->fence > 0); /* D3 */
+    ASSERT(granted->record->status == RECORD_IN_PROGRESS && granted->record->fence > 0); /* DJ3 */
     if (atomic_load(&dispatch->is_cut)) {
         return err_set(err, E_UNAVAILABLE, "the server ends");
     }
@@ -209,7 +209,7 @@ static void take_arrivals(struct dispatch *dispatch, struct job *newest)
             take_granted(at);
         } else if (dispatch->is_ended || atomic_load(&dispatch->is_draining) ||
                    job_find(dispatch, &at->operation_id) != NULL || !job_fits(at)) {
-            mem_free(dispatch->mem, at); /* D2 */
+            mem_free(dispatch->mem, at); /* DJ2 */
             atomic_fetch_sub(&dispatch->job_count, 1);
         } else {
             job_enter(at);

@@ -81,9 +81,9 @@ struct dispatch_target {
 
 /* What to do about an unknown record. */
 enum dispatch_unknown {
-    DISPATCH_HOLD,  /* nothing: a person decides (S3) */
-    DISPATCH_AGAIN, /* send the same request again, which the provider recognises (S1) */
-    DISPATCH_ASK,   /* ask the provider (S4) */
+    DISPATCH_HOLD,  /* nothing: a person decides (shield S3) */
+    DISPATCH_AGAIN, /* send the same request again, which the provider recognises (shield S1) */
+    DISPATCH_ASK,   /* ask the provider (shield S4) */
 };
 
 /* How one kind of record is called. The functions run on loop 0 unless stated otherwise. */

@@ -32,7 +32,7 @@ struct dispatch_gauge *gauge_of(
 void gauge_free(struct dispatch_gauge *gauge)
 {
     const struct mem *mem = gauge->dispatch->mem;
-    ASSERT(gauge->in_flight == 0); /* D4 */
+    ASSERT(gauge->in_flight == 0); /* DJ4 */
     for (size_t i = 0; i < TENANT_BUCKETS; i++) {
         for (struct gauge_tenant *at = gauge->tenants[i], *next; at != NULL; at = next) {
             next = at->next;
@@ -90,7 +90,7 @@ uint64_t gauge_enter(struct dispatch_gauge *gauge, int64_t now_ms)
 void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms)
 {
     (void)pthread_mutex_lock(&gauge->dispatch->lock);
-    ASSERT(gauge->in_flight > 0); /* D4 */
+    ASSERT(gauge->in_flight > 0); /* DJ4 */
     gauge->in_flight--;
     if (end == GAUGE_NOTHING) {
         breaker_abandon(&gauge->breaker, ticket, now_ms);

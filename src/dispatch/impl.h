@@ -32,17 +32,17 @@
  *                                      could not be reached; then FOUND again
  *
  * What holds (job_check):
- *   D1  a QUEUED job is in a lane of its target and has no run. A FOUND job is in the list of found
+ *   DJ1 a QUEUED job is in a lane of its target and has no run. A FOUND job is in the list of found
  *       jobs. A RESTING job has a deadline. CLAIMING, CALLING, SETTLING and READING have a run.
- *   D2  a record has at most one job (the table by id). If its due is found meanwhile, the job
+ *   DJ2 a record has at most one job (the table by id). If its due is found meanwhile, the job
  *       notes it and reads the record again when it is over: no due is lost.
- *   D3  CALLING has a grant of this process and settles under its fence, or it is a question (P6).
+ *   DJ3 CALLING has a grant of this process and settles under its fence, or it is a question (P6).
  *       Nothing is sent when the lease no longer covers the call (P1): run.c, check_lease.
- *   D5  an ordered job keeps its lane while it rests, so that later jobs do not overtake it. The
+ *   DJ5 an ordered job keeps its lane while it rests, so that later jobs do not overtake it. The
  *       order itself is in the store (core/lane.h): a job is claimed only when the record before it
  *       is over, so that it holds across restarts and between processes.
- *   D4  a job that has taken a place of its target (in_flight) gives it back exactly once.
- *   D6  what changes a record without a claim (run.c, change) names the version that it was decided
+ *   DJ4 a job that has taken a place of its target (in_flight) gives it back exactly once.
+ *   DJ6 what changes a record without a claim (run.c, change) names the version that it was decided
  *       on: a record that was changed meanwhile is read and decided anew.
  */
 #ifndef ONCE_DISPATCH_IMPL_H
@@ -117,12 +117,12 @@ struct job {
     struct dispatch_gauge *gauge; /* QUEUED and later */
     struct gauge_tenant *tenant;  /* likewise */
     struct turns_lane *lane;      /* the lane it was taken from, while it is out */
-    struct dispatching *run;      /* D1 */
+    struct dispatching *run;      /* DJ1 */
     struct granted_copy *granted; /* of a granted arrival; NULL: not granted */
     enum job_state state;
     bool is_ordered;   /* its lane is ordered */
     bool has_after;    /* it is not known yet whether `after` is over */
-    bool is_due_again; /* D2 */
+    bool is_due_again; /* DJ2 */
     bool has_lane;     /* it is in its lane, or taken from it */
     int64_t due_ms;    /* of the record, when it was read; 0: not known */
 };
@@ -144,7 +144,7 @@ struct dispatching {
     struct dispatch_granted granted; /* from dispatch_run; done NULL: we claimed it ourselves */
     struct door_grant grant;         /* CALLING, and not a question: when it was granted */
     bool is_granted;
-    bool has_place;   /* in its target: D4 */
+    bool has_place;   /* in its target: DJ4 */
     bool is_question; /* it is counted as a question */
     uint64_t ticket;  /* of the breaker */
     uint64_t started_nanos;
@@ -255,7 +255,7 @@ void gauge_free(struct dispatch_gauge *gauge);
 bool gauge_admits(struct dispatch_gauge *gauge, int64_t now_ms, int64_t *ret_wait_ms);
 /* Under the lock. NULL: out of memory. */
 struct gauge_tenant *gauge_tenant(struct dispatch_gauge *gauge, struct slice tenant);
-/* A call begins, and ends: D4. */
+/* A call begins, and ends: DJ4. */
 uint64_t gauge_enter(struct dispatch_gauge *gauge, int64_t now_ms);
 enum gauge_end { GAUGE_WELL, GAUGE_FAILED, GAUGE_NOTHING };
 /* Count a call's verdict: for the metrics only. */
@@ -272,7 +272,7 @@ void gauges_look(struct dispatch *dispatch);
 struct job *job_find(const struct dispatch *dispatch, const struct op_id *id);
 /* A FOUND job, not yet in any list or table. NULL: out of memory, or too many jobs. Any thread. */
 struct job *job_new(struct dispatch *dispatch, const struct op_id *id);
-/* Add it to the table: D2. */
+/* Add it to the table: DJ2. */
 void job_enter(struct job *job);
 /* Also takes it out of the table, if it is in. */
 void job_free(struct job *job);

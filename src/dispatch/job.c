@@ -19,11 +19,11 @@ static void job_check(const struct job *job)
 {
     bool works = job->state == JOB_READING || job->state == JOB_CLAIMING ||
                  job->state == JOB_CALLING || job->state == JOB_SETTLING;
-    ASSERT(!works || job->run != NULL);                                        /* D1 */
-    ASSERT(job->state != JOB_QUEUED || (job->gauge != NULL && job->has_lane)); /* D1 */
-    ASSERT(job->state != JOB_FOUND || job->run == NULL);                       /* D1 */
+    ASSERT(!works || job->run != NULL);                                        /* DJ1 */
+    ASSERT(job->state != JOB_QUEUED || (job->gauge != NULL && job->has_lane)); /* DJ1 */
+    ASSERT(job->state != JOB_FOUND || job->run == NULL);                       /* DJ1 */
     ASSERT(job->state != JOB_CALLING || job->run->is_question ||
-           job->run->record.fence > 0); /* D3, P6 */
+           job->run->record.fence > 0); /* DJ3, P6 */
 }
 
 void job_move(struct job *job, enum job_state state)
@@ -78,7 +78,7 @@ struct job *job_new(struct dispatch *dispatch, const struct op_id *id)
 void job_enter(struct job *job)
 {
     struct job **bucket = bucket_of(job->dispatch, &job->operation_id);
-    ASSERT(job_find(job->dispatch, &job->operation_id) == NULL); /* D2 */
+    ASSERT(job_find(job->dispatch, &job->operation_id) == NULL); /* DJ2 */
     job->chain = *bucket;
     *bucket = job;
 }
@@ -237,7 +237,7 @@ void job_over(struct job *job)
     if (job->is_due_again && !atomic_load(&job->dispatch->is_draining)) {
         job->is_due_again = false;
         job_move(job, JOB_RESTING);
-        job_found(job); /* D2 */
+        job_found(job); /* DJ2 */
     } else {
         job_free(job);
     }

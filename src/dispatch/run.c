@@ -314,7 +314,7 @@ static void on_claimed(struct dispatching *run)
         gauge_begun(job->gauge, run->delay_ms);
     }
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
-    ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* D3 */
+    ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* DJ3 */
     job_move(job, JOB_CALLING);
     call(run);
 }

@@ -31,8 +31,8 @@ void turns_check(const struct turns *turns)
     uint64_t lanes = 0;
     for (size_t i = 0; i < TURNS_BUCKETS; i++) {
         for (const struct turns_lane *at = turns->buckets[i]; at != NULL; at = at->chain) {
-            ASSERT(at->in_ring == belongs_in_ring(at)); /* N1 */
-            ASSERT(at->first != NULL || at->out > 0);   /* N2 */
+            ASSERT(at->in_ring == belongs_in_ring(at)); /* TN1 */
+            ASSERT(at->first != NULL || at->out > 0);   /* TN2 */
             ASSERT((at->first == NULL) == (at->last == NULL));
             ASSERT((at->first == NULL) == (at->waiting == 0));
             lanes++;
@@ -64,7 +64,7 @@ static void ring_enter(struct turns *turns, struct turns_lane *lane)
     lane->in_ring = true;
 }
 
-/* Restore N1 and N2 after any change of the lane. */
+/* Restore TN1 and TN2 after any change of the lane. */
 static void settle(struct turns *turns, struct turns_lane *lane)
 {
     bool belongs = belongs_in_ring(lane);

@@ -6,8 +6,8 @@
  * different lane. An ordered lane has one item out at a time: the next one comes when that is over.
  *
  * What holds (turns_check):
- *   N1  a lane is in the ring exactly when it has items and, if it is ordered, none of them is out.
- *   N2  a lane without items and without one out is forgotten.
+ *   TN1 a lane is in the ring exactly when it has items and, if it is ordered, none of them is out.
+ *   TN2 a lane without items and without one out is forgotten.
  *
  * Ownership: items are the caller's memory; lanes are ours.
  * Threads:   one.

@@ -24,9 +24,9 @@ struct tenant {
 };
 
 /*
- * N1  places, names and tenants only ever get new entries, under the lock; each is written before
+ * ML1 places, names and tenants only ever get new entries, under the lock; each is written before
  *     the pointer or count that leads to it (release), so readers need no lock (acquire).
- * N2  tenants[METRICS_TENANTS_MAX] is "_other" and exists from the start.
+ * ML2 tenants[METRICS_TENANTS_MAX] is "_other" and exists from the start.
  */
 struct metric_labels {
     const struct mem *mem;
@@ -249,7 +249,7 @@ struct metric_labels_name metric_labels_name(const struct metric_labels *labels,
 {
     const struct labelled *named =
         atomic_load_explicit(&labels->names[number], memory_order_acquire);
-    ASSERT(named != NULL); /* N1 */
+    ASSERT(named != NULL); /* ML1 */
     return (struct metric_labels_name){
         .tenant = metric_labels_tenant(labels, named->tenant), .scope = named->scope};
 }

@@ -88,7 +88,7 @@ static void make_wake(struct engine_call *call, const struct store_intake_row *r
         .key = {.tenant = made.key.tenant, .scope = made.key.scope},
         .operation_id = row->operation_id,
         .status = RECORD_PENDING,
-        .policy = {.deadline_ms = made.policy.deadline_ms}, /* L2 */
+        .policy = {.deadline_ms = made.policy.deadline_ms}, /* LN2 */
         .source = made.source,
         .request = made.request,
         .detail = made.detail,

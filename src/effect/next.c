@@ -45,7 +45,7 @@ static bool keeps_keys(const struct config_connector *connector)
     return connector->idempotency.header != NULL || connector->idempotency.body != NULL;
 }
 
-/* N1. An effect with approve: manual is settled by hand: N3. */
+/* NX1. An effect with approve: manual is settled by hand: NX3. */
 bool next_may_resend(const struct next_facts *facts)
 {
     const struct config_connector *connector = facts->type->connector;
@@ -65,7 +65,7 @@ bool next_may_have_happened(const struct next_facts *facts, bool is_readable)
 
 static enum next_step uncertain(const struct next_facts *facts)
 {
-    return next_may_resend(facts) ? NEXT_RESEND : NEXT_UNKNOWN; /* N1, N2, N6 */
+    return next_may_resend(facts) ? NEXT_RESEND : NEXT_UNKNOWN; /* NX1, NX2, NX6 */
 }
 
 enum next_step next_after_attempt(
@@ -74,12 +74,12 @@ enum next_step next_after_attempt(
     switch (verdict) {
     case VERDICT_EXECUTED: return NEXT_ACKNOWLEDGED;
     case VERDICT_UNKNOWN: return uncertain(facts);
-    case VERDICT_LATER: return facts->is_uncertain ? uncertain(facts) : NEXT_RETRY; /* N4 */
+    case VERDICT_LATER: return facts->is_uncertain ? uncertain(facts) : NEXT_RETRY; /* NX4 */
     case VERDICT_FAILED:
         if (!facts->is_uncertain) {
             return NEXT_FAILED;
         }
-        return status == 409 ? uncertain(facts) : NEXT_UNKNOWN; /* N4, N5 */
+        return status == 409 ? uncertain(facts) : NEXT_UNKNOWN; /* NX4, NX5 */
     case VERDICT_RELEASED: break;
     }
     ASSERT(verdict != VERDICT_RELEASED); /* no rule above has this result */

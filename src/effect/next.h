@@ -8,30 +8,30 @@
  *   other 4xx                                failed: the provider rejected it
  *   3xx, other 5xx, broken or no answer      uncertain
  *
- *   after an attempt that is uncertain       (code and tests cite the N numbers)
- *   N1  the provider keeps our key, the next attempt is within `keeps`, and attempts and deadline
- *       allow it: the same request again (S1)
- *   N2  otherwise it is unknown: the provider is asked if there is a lookup (S4), else it is held
- *       (S3)
- *   N3  with approve: manual it is always held
+ *   after an attempt that is uncertain       (code and tests cite these)
+ *   NX1 the provider keeps our key, the next attempt is within `keeps`, and attempts and deadline
+ *       allow it: the same request again (shield S1)
+ *   NX2 otherwise it is unknown: the provider is asked if there is a lookup (shield S4), else it
+ *       is held (shield S3)
+ *   NX3 with approve: manual it is always held
  *
  *   after a later attempt of one that is uncertain
- *   N4  2xx: acknowledged. 408, 409, 425, 429, 503, not connected: as N1 and N2. A 409 is what
+ *   NX4 2xx: acknowledged. 408, 409, 425, 429, 503, not connected: as NX1 and NX2. A 409 is what
  *       providers say while the first request with a key is in progress.
- *   N5  other 4xx: unknown. They say that this request was refused, by a check that may come before
+ *   NX5 other 4xx: unknown. They say that this request was refused, by a check that may come before
  *       the key is looked up. They say nothing about the first request.
- *   N6  attempts or deadline used up: unknown, never a dead letter, because it may have happened
+ *   NX6 attempts or deadline used up: unknown, never a dead letter, because it may have happened
  *
  *   before a later attempt of one that is uncertain
- *   N8  it may have waited since the attempt before it: if N1 does not allow it now, it is unknown
+ *   NX8 it may have waited since the attempt before it: if NX1 does not allow it now, it is unknown
  *       and nothing is sent
  *
  *   when it cannot be sent as it is, and a person must look at it
- *   N10 uncertain, or its detail cannot be read and this is not its first attempt: unknown, because
- *       an earlier attempt may have happened. Otherwise nothing was sent: a dead letter
+ *   NX10 uncertain, or its detail cannot be read and this is not its first attempt: unknown,
+ *       because an earlier attempt may have happened. Otherwise nothing was sent: a dead letter
  *
  *   when the provider is asked
- *   N7  executed: acknowledged. Not executed, and the attempt is `quiet` ms past: it did not
+ *   NX7 executed: acknowledged. Not executed, and the attempt is `quiet` ms past: it did not
  *       happen, and is pending again, or a dead letter if nothing is left. Otherwise the provider
  *       is asked again later.
  */
@@ -65,21 +65,21 @@ enum next_step {
     NEXT_ACKNOWLEDGED,
     NEXT_FAILED,
     NEXT_RETRY,   /* nothing was done: try again, or a dead letter when no attempt is left */
-    NEXT_RESEND,  /* N1: uncertain, and the provider recognises a repetition */
-    NEXT_UNKNOWN, /* N2, N3, N5, N6 */
+    NEXT_RESEND,  /* NX1: uncertain, and the provider recognises a repetition */
+    NEXT_UNKNOWN, /* NX2, NX3, NX5, NX6 */
 };
 
 /* After an attempt whose answer was judged by next_attempt_rules; status 0: no answer. */
 enum next_step next_after_attempt(
     const struct next_facts *facts, enum outcall_verdict verdict, unsigned status);
-/* Whether an effect that is unknown, by a crash or by N2, may be sent again now (N1). */
+/* Whether an effect that is unknown, by a crash or by NX2, may be sent again now (NX1). */
 bool next_may_resend(const struct next_facts *facts);
-/* N10: whether it may have happened. facts->attempt counts the one that cannot be sent. */
+/* NX10: whether it may have happened. facts->attempt counts the one that cannot be sent. */
 bool next_may_have_happened(const struct next_facts *facts, bool is_readable);
 /* Whether no attempt is left. */
 bool next_is_used_up(const struct next_facts *facts);
 
-/* N7: how long until "not executed" is accepted; 0: now. */
+/* NX7: how long until "not executed" is accepted; 0: now. */
 int64_t next_quiet_ms(const struct config_lookup *lookup, int64_t unknown_since_ms, int64_t now_ms);
 /* The pause before the next question: as long as it has been unknown, so that pauses double. */
 int64_t next_question_ms(

@@ -313,7 +313,7 @@ static enum status begin_call(struct dispatch_call *call, struct err *err)
     return status;
 }
 
-/* N8: it may have waited for its turn, for a breaker or for a process since that was decided. */
+/* NX8: it may have waited for its turn, for a breaker or for a process since that was decided. */
 static enum status check_resend(
     const struct dispatch_call *call, const struct outbox_call *sending, struct err *err)
 {
@@ -429,7 +429,7 @@ static void put_retry(struct request *request, const struct outbox_call *sending
 }
 
 /* It cannot be sent as it is. Its attempt is used up, and a person must look at it: it is a dead
- * letter, or unknown if an earlier attempt may have happened (N6, N8, N10). */
+ * letter, or unknown if an earlier attempt may have happened (NX6, NX8, NX10). */
 static void put_impossible(
     const struct dispatch_call *call, const struct outbox_call *sending, struct request *request)
 {
@@ -501,7 +501,7 @@ static void put_step(struct dispatch_call *call, struct outbox_call *sending,
         request->reason = slice_str(call->out->reason);
         break;
     case NEXT_RETRY: put_retry(request, sending, delay_ms); break;
-    case NEXT_RESEND: /* without bounds, which would make it a dead letter: N8 looks again */
+    case NEXT_RESEND: /* without bounds, which would make it a dead letter: NX8 looks again */
         request->kind = REQUEST_RETRY;
         request->delay_ms = delay_ms;
         sending->detail.is_uncertain = true;
@@ -645,7 +645,7 @@ static enum outcall_verdict answer_of(const struct dispatch_call *call, struct o
     return VERDICT_UNKNOWN;
 }
 
-/* N7 */
+/* NX7 */
 static void put_answer(
     struct dispatch_call *call, struct outbox_call *sending, struct request *request)
 {

@@ -600,7 +600,7 @@ enum status cycle_run(
         status = run_again(cycle, &work, round >= STALE_ROUNDS_MAX, err);
     }
     if (status != OK) {
-        cycle->chain = before; /* nothing was written, or nothing will be written after it (E5) */
+        cycle->chain = before; /* nothing was written, or nothing will be written after it (EN5) */
         cycle->counts = counts;
     }
     return is_prepared && status == E_UNKNOWN && cycle->unsettled

@@ -9,7 +9,7 @@
 
 enum { CHANGES_A_CALL = 2 }; /* the operation's record, and its source's or its lane's */
 
-/* A key of the batch, and its record with the batch's changes so far (E2). */
+/* A key of the batch, and its record with the batch's changes so far (EN2). */
 struct cycle_seen {
     uint32_t turn; /* valid when it equals the cycle's */
     bool loaded;   /* record is the one that prepare found, or that the batch made of it */

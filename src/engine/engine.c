@@ -11,7 +11,7 @@
  *                                 +-----collect--------> ended
  *
  * What holds:
- *   T1  free   if calls wait, somebody comes for them: the engine's thread is awake, or a seat of a
+ *   ET1 free   if calls wait, somebody comes for them: the engine's thread is awake, or a seat of a
  *              waiting call was nudged since the last turn. A nudged seat that does not come within
  *              a tick is not waited for any longer: the engine's thread takes the turn.
  *       led    a thread that submitted runs one turn. The store is embedded and quick (pace.h), no
@@ -21,11 +21,11 @@
  *              watches it. Nothing is decided meanwhile: what comes makes one larger batch.
  *       own    the engine's thread runs one turn, with the timers.
  *       ended  nothing waits and nothing will: the engine was stopped.
- *   T2  Whoever has the turn looks again for calls that wait before he leaves it, under the same
+ *   ET2 Whoever has the turn looks again for calls that wait before he leaves it, under the same
  *       lock under which they were added. So a submit during a turn wakes nobody.
- *   T3  A lead is one turn. Then the oldest waiting call's seat is nudged, or the engine's thread
+ *   ET3 A lead is one turn. Then the oldest waiting call's seat is nudged, or the engine's thread
  *       is woken. When that thread asks for the turn, at most OVERTAKES_MAX leads come before it.
- *   T4  A flight has one batch, which is answered when it has landed and not before (P2). Its seat
+ *   ET4 A flight has one batch, which is answered when it has landed and not before (P2). Its seat
  *       lands it; if that does not come within a tick, the engine's thread does.
  *
  * past 800 lines because everything that is under the engine's lock is in this file.
@@ -52,7 +52,7 @@ enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
     IDLE_TICK_MS = 250,     /* how often an idle engine checks its timers … */
     BUSY_TICK_MS = 5,       /* … and while others lead; as often as the most frequent duty */
-    OVERTAKES_MAX = 8,      /* leads before the engine's thread, when it asks for the turn (T3) */
+    OVERTAKES_MAX = 8,      /* leads before the engine's thread, when it asks for the turn (ET3) */
     OWN_FLUSH_CALLS = 96,   /* a batch up to this is quicker without a second thread */
     FLUSH_MICROS_FIRST = 64 /* of the first bucket; a good disk takes about that long */
 };
@@ -72,7 +72,7 @@ struct batch {
     struct engine_call *calls[LIMIT_BATCH_REQUESTS_MAX];
 };
 
-/* A flush that no thread waits for (T4). */
+/* A flush that no thread waits for (ET4). */
 struct flight {
     struct batch *batch;      /* to be answered when it has landed; NULL: there is none */
     struct engine_seat *seat; /* that watches it */
@@ -134,7 +134,7 @@ struct engine {
     bool waits_over;        /* engine_end_waits was called */
     bool drained;           /* the engine thread has ended: no batch will be filled again */
     uint64_t turn_nanos;    /* when the batch in hand was begun; 0: there is none */
-    struct err failure;     /* status OK until the engine stopped for good (E5) */
+    struct err failure;     /* status OK until the engine stopped for good (EN5) */
     struct engine_stats stats;
     uint64_t committed; /* commits so far … */
     uint64_t flushed;   /* … and how many of them the counted flushes cover */
@@ -149,7 +149,7 @@ struct engine {
 
 /* ---- answering ----------------------------------------------------------------------------- */
 
-/* From now on every call is answered with this failure (E5). The first failure wins. */
+/* From now on every call is answered with this failure (EN5). The first failure wins. */
 static void engine_fail(struct engine *engine, const struct err *err)
 {
     pthread_mutex_lock(&engine->lock);
@@ -286,7 +286,7 @@ static void batch_settle(struct engine *engine, const struct batch *batch)
     }
 }
 
-/* Makes one round of batches durable, then answers their calls (E1). */
+/* Makes one round of batches durable, then answers their calls (EN1). */
 static void flush_round(struct engine *engine, struct batch *batch)
 {
     pthread_mutex_lock(&engine->lock);
@@ -430,14 +430,14 @@ static bool has_calls(const struct engine *engine)
 static void turn_check(const struct engine *engine)
 {
     bool comes = !engine->sleeping || engine->nudged;
-    ASSERT(engine->state != TURN_FREE || comes || !has_calls(engine)); /* T1 */
+    ASSERT(engine->state != TURN_FREE || comes || !has_calls(engine)); /* ET1 */
     ASSERT(engine->state != TURN_LED || !engine->store->ops->shared);
     ASSERT(engine->state != TURN_LED || engine->again.first == NULL);
-    ASSERT(engine->state != TURN_FLYING || engine->flight.batch != NULL); /* T4 */
-    ASSERT(engine->state != TURN_FREE || engine->flight.batch == NULL);   /* T4 */
+    ASSERT(engine->state != TURN_FLYING || engine->flight.batch != NULL); /* ET4 */
+    ASSERT(engine->state != TURN_FREE || engine->flight.batch == NULL);   /* ET4 */
     ASSERT(engine->state != TURN_ENDED || (engine->stopping && engine->queue.first == NULL));
     ASSERT(engine->unseated <= engine->queue.count);
-    ASSERT(engine->overtaken <= OVERTAKES_MAX); /* T3 */
+    ASSERT(engine->overtaken <= OVERTAKES_MAX); /* ET3 */
 }
 
 /* Every change of state. With the lock. */
@@ -489,7 +489,7 @@ static bool may_lead(const struct engine *engine)
     return woken == NULL;
 }
 
-/* After a turn: somebody must come for the calls that wait (T1). A seat that was nudged before a
+/* After a turn: somebody must come for the calls that wait (ET1). A seat that was nudged before a
  * turn for the timers alone is not nudged again, and has no more time. With the lock. */
 static void turn_pass(struct engine *engine)
 {
@@ -575,7 +575,7 @@ static bool may_fly(
 }
 
 /*
- * Begins the flush of a led batch, for the seat to watch (T4). False: it has ended already, or has
+ * Begins the flush of a led batch, for the seat to watch (ET4). False: it has ended already, or has
  * to be waited for, or has failed for good: flush_round finds that out and answers.
  */
 static bool flight_begin(struct engine *engine, struct batch *batch, struct engine_seat *seat)
@@ -681,8 +681,8 @@ static void own_end(struct engine *engine)
 }
 
 /*
- * The engine thread's: a batch with all waiting calls (E3), possibly none if only a timer is due or
- * a nudged seat comes for them. NULL: stopping and nothing left.
+ * The engine thread's: a batch with all waiting calls (EN3), possibly none if only a timer is due
+ * or a nudged seat comes for them. NULL: stopping and nothing left.
  */
 static struct batch *collect(struct engine *engine)
 {
@@ -988,7 +988,7 @@ static struct batch *lead_begin(struct engine *engine)
 {
     if (engine->state != TURN_FREE) {
         engine->nudged = false; /* it may be the one who was nudged, and it does not wait */
-        return NULL;            /* T2 */
+        return NULL;            /* ET2 */
     }
     if (!has_calls(engine)) {
         return NULL;
@@ -1002,7 +1002,7 @@ static struct batch *lead_begin(struct engine *engine)
     return batch_take(engine, true);
 }
 
-/* One turn on the caller's thread (T3). */
+/* One turn on the caller's thread (ET3). */
 static void lead(struct engine *engine, struct batch *batch, struct engine_seat *seat)
 {
     bool flies = turn(engine, batch, true, seat);
@@ -1117,7 +1117,7 @@ static void call_push(struct engine *engine, struct engine_call *call)
     engine->unseated += call->seat == NULL;
 }
 
-/* After calls were added: the engine thread comes, unless somebody has the turn (T2). With the
+/* After calls were added: the engine thread comes, unless somebody has the turn (ET2). With the
  * lock. */
 static void calls_came(struct engine *engine)
 {
@@ -1266,7 +1266,7 @@ static void waiter_nudge(struct engine_seat *seat)
 }
 
 /* Waits until the call is done; leads when asked to. A nudge that comes together with the answer is
- * void: a turn was taken after it, and its end passed on what still waited (T1). */
+ * void: a turn was taken after it, and its end passed on what still waited (ET1). */
 static void waiter_wait(struct engine *engine, struct waiter *waiter)
 {
     pthread_mutex_lock(&waiter->lock);

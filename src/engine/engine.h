@@ -18,19 +18,19 @@
  * it works, so that the next batch is decided at the same time. For a small batch, waking a second
  * thread costs more than it saves: calls that arrive during its flush make one larger batch.
  *
- * Promises:  E1  nothing is answered before the commit it depends on is durable (P2). A query is
+ * Promises:  EN1 nothing is answered before the commit it depends on is durable (P2). A query is
  *                held back the same way: it may have read data that is not yet on disk. With
  *                engine_options.replays_soon, a pure replay is answered after its commit and before
  *                its flush (soon.h): the outcome that it shows is durable, its own entry is not.
- *            E2  within a batch, later requests see the changes of earlier ones.
- *            E3  an idle engine adds no delay: a batch is whatever was waiting.
- *            E4  every arrival that gets an answer has exactly one evidence entry (P10).
- *            E5  after a flush or a commit of unknown fate every call gets E_UNKNOWN and the engine
+ *            EN2 within a batch, later requests see the changes of earlier ones.
+ *            EN3 an idle engine adds no delay: a batch is whatever was waiting.
+ *            EN4 every arrival that gets an answer has exactly one evidence entry (P10).
+ *            EN5 after a flush or a commit of unknown fate every call gets E_UNKNOWN and the engine
  *                stays stopped (P11). Restart re-reads the truth. On a shared store only the calls
  *                of that commit get E_UNKNOWN: the store finds out whether it happened before it
  *                prepares anything else.
- *            E6  queues are bounded; a full one refuses with E_LIMIT (P14).
- *            E7  on a shared store a parked call learns of a seal by a different process from the
+ *            EN6 queues are bounded; a full one refuses with E_LIMIT (P14).
+ *            EN7 on a shared store a parked call learns of a seal by a different process from the
  *                store's notice, or by asking again within LIMIT_ASK_AGAIN_MS. While the store
  *                cannot be reached every call gets E_UNAVAILABLE; the engine resumes by itself.
  * Ownership: a call belongs to the engine from submit until its done function is called.
@@ -207,12 +207,12 @@ void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed);
 
 /* Lends a reader beside the engine to the caller, who returns it with the status of the reading:
- * damage stops the engine (E5). NULL: the store has no readers, or the engine has stopped; submit
+ * damage stops the engine (EN5). NULL: the store has no readers, or the engine has stopped; submit
  * the query instead. May block while others read. Any thread but the engine's. */
 struct store *engine_reader_take(struct engine *engine);
 void engine_reader_give(struct engine *engine, const struct err *err);
 
-/* Whether the engine has stopped for good (E5), and why. The caller should end the process: only
+/* Whether the engine has stopped for good (EN5), and why. The caller should end the process: only
  * reopening the store re-reads the truth. Any thread. */
 bool engine_failure(struct engine *engine, struct err *ret_err);
 

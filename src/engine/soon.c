@@ -10,7 +10,7 @@ static void note_done(struct engine_call *call)
     (void)call; /* cycle_run answers nobody */
 }
 
-/* Commits and flushes the entry of N4. */
+/* Commits and flushes the entry of SN4. */
 static enum status tell(struct cycle *cycle, struct err *err)
 {
     const struct note note = {.kind = NOTE_INTERRUPTED,
@@ -69,7 +69,7 @@ enum status soon_end(struct soon *soon, struct err *err)
     return OK;
 }
 
-/* N1 to N3. A query or a note is never a replay. */
+/* SN1 to SN3. A query or a note is never a replay. */
 static bool is_early(const struct soon *soon, const struct engine_call *call)
 {
     return call->is_pure_replay && call->err.status == OK && call->query == NULL &&

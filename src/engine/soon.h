@@ -3,16 +3,16 @@
  *
  * A pure replay shows an outcome that is on stable storage already and changes only the count of
  * duplicates. A crash before its flush loses the entry that says that it was answered, and that
- * count; never an effect, a seal or a grant. Everything else waits for its flush (E1).
+ * count; never an effect, a seal or a grant. Everything else waits for its flush (EN1).
  *
- * Promises:  N1  only a call that the cycle marked as a pure replay is answered early
+ * Promises:  SN1 only a call that the cycle marked as a pure replay is answered early
  *                (engine_call.is_pure_replay).
- *            N2  at most LIMIT_REPLAYS_SOON_MAX answered replays have no durable entry at a time;
+ *            SN2 at most LIMIT_REPLAYS_SOON_MAX answered replays have no durable entry at a time;
  *                the next one waits for the flush.
- *            N3  the flush begins within LIMIT_REPLAYS_SOON_MS of the first of them, or with the
+ *            SN3 the flush begins within LIMIT_REPLAYS_SOON_MS of the first of them, or with the
  *                next batch that flushes. While a flush is under way no replay is answered early,
  *                so a slow disk does not make more of them.
- *            N4  the store is marked durably before the first early answer, and the mark is removed
+ *            SN4 the store is marked durably before the first early answer, and the mark is removed
  *                after the last flush. A start that finds the mark writes an entry
  *                (`evidence.interrupted`) that says that entries about replays may be missing.
  * Threads:   whoever has the turn (engine.c).

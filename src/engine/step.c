@@ -62,7 +62,7 @@ enum status step_compose(struct cycle *cycle, const struct step *step, struct en
     return OK;
 }
 
-/* A body from prepare, or from the call of this batch that brought it (E2). Prepare's body belongs
+/* A body from prepare, or from the call of this batch that brought it (EN2). Prepare's body belongs
  * to the old record: it must not replace an empty body of this batch. */
 static enum status take_body(const struct step *step, const struct body_ref *body,
     struct slice brought, struct slice fetched, struct slice *ret_bytes)
@@ -511,7 +511,7 @@ enum status step_decide(struct cycle *cycle, struct work *work, struct step *ste
     step->changes = status == OK ? keep_changes(made) : 0;
     work->used += step->changes;
     work->fence_next += takes_fence(step->call);
-    ASSERT(!step->call->parked || step->changes == 0); /* E4: its entry comes with its answer */
+    ASSERT(!step->call->parked || step->changes == 0); /* EN4: its entry comes with its answer */
     ASSERT(step->call->err.status == OK || step->changes == 0);
     return status;
 }

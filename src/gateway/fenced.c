@@ -396,11 +396,17 @@ static void refuse_conflict(struct fenced *fenced)
 
 static void refuse_engine(struct fenced *fenced)
 {
-    enum status status = fenced->call.engine.err.status;
-    enum refusal_kind kind = status == E_LIMIT   ? REFUSAL_OVERLOADED
-                             : status == E_NOMEM ? REFUSAL_MEMORY
-                                                 : REFUSAL_STORE;
-    fenced_refuse(fenced, &(struct refusal){.kind = kind, .retry_after_ms = 1000}, NULL);
+    const struct err *err = &fenced->call.engine.err;
+    bool is_limit = err->status == E_LIMIT;
+    enum refusal_kind kind = is_limit && err->limit == ERR_LIMIT_QUEUE_REQUESTS ? REFUSAL_OVERLOADED
+                             : is_limit                                         ? REFUSAL_LIMIT
+                             : err->status == E_NOMEM                           ? REFUSAL_MEMORY
+                                                                                : REFUSAL_STORE;
+    fenced_refuse(fenced,
+        &(struct refusal){.kind = kind,
+            .detail = is_limit ? slice_str(err->text) : SLICE_EMPTY, /* it names the limit (P12) */
+            .retry_after_ms = 1000},
+        NULL);
 }
 
 /* The upstream has been asked about it: submit the begin again. */

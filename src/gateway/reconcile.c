@@ -10,10 +10,10 @@
  *   SETTLING → OVER     over          on_settled, on the engine's thread, has posted it to the loop
  *
  * What holds:
- *   Q1  one question in the list of an operation, from reconcile_now to over.
- *   Q2  ASKING has an outcall that is not over, or that is over and has posted `over`; SETTLING has
+ *   RQ1 one question in the list of an operation, from reconcile_now to over.
+ *   RQ2 ASKING has an outcall that is not over, or that is over and has posted `over`; SETTLING has
  *       a call in the engine; neither has both.
- *   Q3  over runs as a separate task of the loop, so that done never runs inside reconcile_now or
+ *   RQ3 over runs as a separate task of the loop, so that done never runs inside reconcile_now or
  *       an event of the upstream.
  *
  * After a crash before the settling is durable, the operation is still unknown, and the upstream is
@@ -72,7 +72,7 @@ static void move(struct reconciling *reconciling, enum reconciling_state state)
     ASSERT(from != RECONCILING_OVER);
     ASSERT(
         state == RECONCILING_OVER || (from == RECONCILING_ASKING && state == RECONCILING_SETTLING));
-    ASSERT(reconciling->out.state == OUTCALL_OVER); /* Q2 */
+    ASSERT(reconciling->out.state == OUTCALL_OVER); /* RQ2 */
     reconciling->state = state;
 }
 
@@ -101,7 +101,7 @@ static bool enter(struct reconciling *reconciling)
     bool is_free = gateway->reconciling_count < RECONCILING_MAX;
     for (const struct reconciling *at = gateway->reconciling; is_free && at != NULL;
          at = at->next) {
-        is_free = !op_id_equal(&at->operation_id, &reconciling->operation_id); /* Q1 */
+        is_free = !op_id_equal(&at->operation_id, &reconciling->operation_id); /* RQ1 */
     }
     if (is_free) {
         reconciling->next = gateway->reconciling;

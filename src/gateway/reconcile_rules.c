@@ -55,7 +55,7 @@ static size_t mark_at(
         struct slice name;
     } marks[] = {
         {SLICE_LIT("{key}"), names->key}, {SLICE_LIT("{operation_id}"), names->operation_id}};
-    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+    for (size_t i = 0; i < COUNT(marks); i++) {
         size_t len = marks[i].mark.len;
         if (rest.len >= len && slice_equal(slice_of(rest.data, len), marks[i].mark)) {
             *ret_name = marks[i].name;

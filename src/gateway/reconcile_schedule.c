@@ -8,10 +8,10 @@
  * Transitions: all through topic_move, which refuses any other; topic_free forgets one.
  *
  * What holds:
- *   D1  a READY topic is in the list, a RESTING one has a deadline, an ASKED one has one of
+ *   RS1 a READY topic is in the list, a RESTING one has a deadline, an ASKED one has one of
  *       SCHEDULE_PLACES places, and none has two of these.
- *   D2  each place in use keeps the gateway busy; nothing else here does.
- *   D3  an operation has one topic: the engine reports each due once to a subscription, and a new
+ *   RS2 each place in use keeps the gateway busy; nothing else here does.
+ *   RS3 an operation has one topic: the engine reports each due once to a subscription, and a new
  *       subscription begins without topics, except those ASKED, which are forgotten when answered.
  */
 #include "gateway/reconcile_schedule.h"
@@ -122,7 +122,7 @@ static struct topic *ready_take(struct schedule *schedule)
 static void topic_free(struct topic *topic)
 {
     struct schedule *schedule = topic->schedule;
-    ASSERT(topic->deadline.prev == NULL); /* D1 */
+    ASSERT(topic->deadline.prev == NULL); /* RS1 */
     *(topic->prev == NULL ? &schedule->topics : &topic->prev->next) = topic->next;
     if (topic->next != NULL) {
         topic->next->prev = topic->prev;
@@ -179,7 +179,7 @@ static void topics_forget(struct schedule *schedule)
         next = topic->next;
         net_wheel_remove(wheel, &topic->deadline);
         if (topic->state == TOPIC_ASKED) {
-            topic->is_old = true; /* D3 */
+            topic->is_old = true; /* RS3 */
         } else {
             topic_free(topic);
         }
@@ -296,7 +296,7 @@ static void go_on(struct schedule *schedule)
         if (schedule->places[i].topic != NULL) {
             continue;
         }
-        atomic_fetch_add(&gateway->busy, 1); /* before is_cut is read; D2 */
+        atomic_fetch_add(&gateway->busy, 1); /* before is_cut is read; RS2 */
         if (atomic_load(&gateway->is_cut)) {
             atomic_fetch_sub(&gateway->busy, 1);
             return;

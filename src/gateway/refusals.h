@@ -44,6 +44,7 @@ enum refusal_kind {
     REFUSAL_STORE,           /* 503: the engine or the store failed before any grant */
     REFUSAL_NOT_SEALED,      /* 503: executed, but then the store failed: effect yes or unknown */
     REFUSAL_OVERLOADED,      /* 503 */
+    REFUSAL_LIMIT,           /* 503: a limit of the store is reached; the detail names it */
     REFUSAL_MEMORY,          /* 503 */
     REFUSAL_SPOOL,           /* 507: no room on disk for the body; nothing happened */
 };

@@ -314,7 +314,7 @@ bool http_answer_piece(struct http_exchange *shown, struct slice piece)
     }
     exchange->wants_drained = true;
     if (!exchange->is_failed && conn->sending == NULL) {
-        conn_later(conn); /* C6; and one that failed is closed at the end of the turn */
+        conn_later(conn); /* CN6; and one that failed is closed at the end of the turn */
     }
     return false;
 }

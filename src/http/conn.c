@@ -18,7 +18,7 @@ static uint64_t now_of(const struct conn *conn)
     return net_loop_now(&conn->worker->loop);
 }
 
-/* The states in which a handler has the exchange, except CLOSING; C3. */
+/* The states in which a handler has the exchange, except CLOSING; CN3. */
 static bool is_with_handler(const struct conn *conn)
 {
     return conn->state >= CONN_PIECES && conn->state <= CONN_STREAMED;
@@ -26,27 +26,27 @@ static bool is_with_handler(const struct conn *conn)
 
 static void exchange_check(const struct conn *conn, const struct exchange *exchange)
 {
-    ASSERT(exchange->conn == conn);                                                       /* C2 */
-    ASSERT(exchange->is_taken == (is_with_handler(conn) || conn->is_awaited));            /* C3 */
-    ASSERT(!is_with_handler(conn) || exchange->is_shown);                                 /* C4 */
-    ASSERT(conn->state != CONN_PIECES || exchange->shown.piece != NULL);                  /* C3 */
-    ASSERT(conn->state != CONN_STREAMED || exchange->is_streaming);                       /* C6 */
-    ASSERT(conn->state != CONN_HANDLED || !exchange->is_streaming);                       /* C6 */
-    ASSERT(!exchange->wants_drained || exchange->is_streaming);                           /* C6 */
-    ASSERT(!exchange->is_begun || !exchange->is_streaming || exchange->shown.status > 0); /* C6 */
+    ASSERT(exchange->conn == conn);                                                       /* CN2 */
+    ASSERT(exchange->is_taken == (is_with_handler(conn) || conn->is_awaited));            /* CN3 */
+    ASSERT(!is_with_handler(conn) || exchange->is_shown);                                 /* CN4 */
+    ASSERT(conn->state != CONN_PIECES || exchange->shown.piece != NULL);                  /* CN3 */
+    ASSERT(conn->state != CONN_STREAMED || exchange->is_streaming);                       /* CN6 */
+    ASSERT(conn->state != CONN_HANDLED || !exchange->is_streaming);                       /* CN6 */
+    ASSERT(!exchange->wants_drained || exchange->is_streaming);                           /* CN6 */
+    ASSERT(!exchange->is_begun || !exchange->is_streaming || exchange->shown.status > 0); /* CN6 */
 }
 
 static void conn_check(const struct conn *conn)
 {
     bool is_request = conn->state >= CONN_HEAD && conn->state <= CONN_ANSWERED;
-    ASSERT(!is_request || conn->exchange != NULL); /* C2 */
+    ASSERT(!is_request || conn->exchange != NULL); /* CN2 */
     if (conn->exchange != NULL) {
         exchange_check(conn, conn->exchange);
     }
-    ASSERT(!conn->is_awaited || conn->state == CONN_CLOSING);    /* C3 */
-    ASSERT(conn->in == NULL || conn->in->start <= conn->in->at); /* C4 */
-    ASSERT(conn->in == NULL || conn->in->at <= conn->in->len);   /* C4 */
-    ASSERT(conn->in == NULL || conn->in->len <= conn->in->cap);  /* C4 */
+    ASSERT(!conn->is_awaited || conn->state == CONN_CLOSING);    /* CN3 */
+    ASSERT(conn->in == NULL || conn->in->start <= conn->in->at); /* CN4 */
+    ASSERT(conn->in == NULL || conn->in->at <= conn->in->len);   /* CN4 */
+    ASSERT(conn->in == NULL || conn->in->len <= conn->in->cap);  /* CN4 */
     ASSERT((conn->sending != NULL) == (conn->stream.write != NULL) || conn->stream.is_closing);
 }
 
@@ -55,12 +55,12 @@ static void conn_check_rest(const struct conn *conn)
 {
     conn_check(conn);
     if (conn->state == CONN_IDLE && conn->sending == NULL) {
-        ASSERT(conn->exchange == NULL); /* C1 */
-        ASSERT(conn->in == NULL);       /* C1 */
-        ASSERT(conn->out == NULL);      /* C1 */
+        ASSERT(conn->exchange == NULL); /* CN1 */
+        ASSERT(conn->in == NULL);       /* CN1 */
+        ASSERT(conn->out == NULL);      /* CN1 */
     }
     if (is_with_handler(conn) && conn->exchange->wants_drained) {
-        ASSERT(conn->sending != NULL || conn->is_later); /* C6 */
+        ASSERT(conn->sending != NULL || conn->is_later); /* CN6 */
     }
 }
 
@@ -335,7 +335,7 @@ static bool step_answered(struct conn *conn)
 static bool conn_step(struct conn *conn)
 {
     if (conn->sending != NULL && !(conn->state == CONN_PIECES && conn->exchange->is_streaming)) {
-        return false; /* C5 */
+        return false; /* CN5 */
     }
     switch ((enum conn_state)conn->state) {
     case CONN_IDLE: return request_idle(conn);
@@ -414,7 +414,7 @@ static void body_due(struct conn *conn, uint64_t now_ms)
     bool is_counted = exchange->is_spilled || conn->state == CONN_PIECES;
     uint64_t bytes = is_counted ? exchange->body.total : conn->in->len - conn->in->at;
     if (conn->state == CONN_PIECES && (exchange->is_paused || exchange->shown.is_switching)) {
-        return; /* C7: since it was armed */
+        return; /* CN7: since it was armed */
     }
     if (is_enough(bytes - conn->progress, now_ms - conn->since_ms)) {
         conn->progress = bytes;
@@ -449,7 +449,7 @@ static void conn_due(struct net_deadline *deadline, uint64_t now_ms)
 
 /* -------------------------------------------------------------------------------- the way in -- */
 
-/* Bytes of a request may move until a handler has seen them; C4. */
+/* Bytes of a request may move until a handler has seen them; CN4. */
 void conn_compact(struct conn *conn)
 {
     struct inbox *in = conn->in;
@@ -612,7 +612,7 @@ void conn_close(struct conn *conn)
         return;
     }
     bool is_cut = conn->state == CONN_PIECES;
-    conn->is_awaited = is_with_handler(conn) && !is_cut; /* C3 */
+    conn->is_awaited = is_with_handler(conn) && !is_cut; /* CN3 */
     atomic_fetch_add(&conn->worker->server->awaited, conn->is_awaited ? 1 : 0);
     conn_forsake(conn);
     conn_move(conn, CONN_CLOSING);

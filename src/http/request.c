@@ -261,7 +261,7 @@ bool request_pieces(struct conn *conn)
         return true;
     }
     switch (verdict) {
-    case HTTP_DATA: return false; /* C7: paused */
+    case HTTP_DATA: return false; /* CN7: paused */
     case HTTP_DONE: return conn_handle(conn);
     case HTTP_REFUSED: conn_cut(conn, refusal.status, refusal.reason); return true;
     case HTTP_MORE: break;

@@ -87,7 +87,7 @@ struct exchange {
     bool is_head_done;                  /* the head was read whole, so that its method counts */
     bool is_shown;                      /* a handler has seen the head, so that it must not move */
     bool is_beginning;                  /* the begin hook has it right now */
-    bool is_taken;                      /* a handler has it, and owes an answer (C3) */
+    bool is_taken;                      /* a handler has it, and owes an answer (CN3) */
     bool is_whole;                      /* the body was read whole, or is absent */
     bool is_spilled;                    /* the body is in spilled */
     bool is_continued;                  /* 100 Continue was sent */
@@ -130,25 +130,25 @@ struct exchange {
  *   CLOSING → recycled  conn_recycle    the stream is closed and no handler has the exchange
  *
  * What holds (conn_check):
- *   C1  IDLE at rest has no exchange, no inbox and no outbox: an idle connection is small.
- *   C2  HEAD to ANSWERED have an exchange that is this connection's.
- *   C3  A handler has the exchange (is_taken) in PIECES, HANDLED and STREAMED, and in CLOSING when
+ *   CN1 IDLE at rest has no exchange, no inbox and no outbox: an idle connection is small.
+ *   CN2 HEAD to ANSWERED have an exchange that is this connection's.
+ *   CN3 A handler has the exchange (is_taken) in PIECES, HANDLED and STREAMED, and in CLOSING when
  *       it came from one of the last two (is_awaited). It has it in no other state, so that each
  *       exchange taken is ended exactly once: by its answer, or by cut. In BODY it owes nothing,
  *       but when cut is called instead of handle, it gives up what it has held since begin.
- *   C4  Once a handler has seen the head (is_shown), bytes of the inbox before at do not move.
- *   C5  While something is being sent (sending) no request is read or handled: a client that does
+ *   CN4 Once a handler has seen the head (is_shown), bytes of the inbox before at do not move.
+ *   CN5 While something is being sent (sending) no request is read or handled: a client that does
  *       not read our answers cannot make us do more work. Only pieces of the body whose own answer
  *       is being streamed continue; the handler that streams it pauses them.
- *   C6  A streamed answer holds back its handler: while more than SERVE_FLUSH_BYTES wait, the
+ *   CN6 A streamed answer holds back its handler: while more than SERVE_FLUSH_BYTES wait, the
  *       handler is asked to pause, and the drained it is owed comes: at rest something is being
  *       sent, or the connection gets a further turn (is_later).
- *   C7  While a body is paused, nothing of it is passed on and the client is not timed. What
- *   arrives
- *       fills the inbox and then stays in the kernel, and so does the end of the connection. So a
- *       handler that pauses must resume eventually. The body of a request that is_switching is not
- *       timed at all, and has no end but cut: it ends with its answer or its connection.
- *   C8  No handler is called from within a handler's own call: what is noticed there waits for the
+ *   CN7 While a body is paused, nothing of it is passed on and the client is not timed. What
+ *       arrives fills the inbox and then stays in the kernel, and so does the end of the
+ *       connection. So a handler that pauses must resume eventually. The body of a request that
+ *       is_switching is not timed at all, and has no end but cut: it ends with its answer or its
+ *       connection.
+ *   CN8 No handler is called from within a handler's own call: what is noticed there waits for the
  *       end of the turn (conn_ready).
  */
 enum conn_state {
@@ -302,13 +302,28 @@ static inline bool conn_has_bytes(const struct conn *conn)
 /* Every change of state. */
 static inline void conn_move(struct conn *conn, enum conn_state state)
 {
-    ASSERT(conn->state != CONN_CLOSING);
+    enum {
+        ANSWERED = 1 << CONN_ANSWERED | 1 << CONN_CLOSING,
+        TAKEN = 1 << CONN_HANDLED | 1 << CONN_STREAMED,
+    };
+    static const uint16_t nexts[] = {
+        [CONN_IDLE] = 1 << CONN_HEAD | ANSWERED,
+        [CONN_HEAD] = 1 << CONN_BODY | ANSWERED,
+        [CONN_BODY] = 1 << CONN_PIECES | TAKEN | ANSWERED,
+        [CONN_PIECES] = TAKEN | ANSWERED,
+        [CONN_HANDLED] = 1 << CONN_STREAMED | ANSWERED,
+        [CONN_STREAMED] = ANSWERED,
+        [CONN_ANSWERED] = 1 << CONN_IDLE | 1 << CONN_LINGER | 1 << CONN_CLOSING,
+        [CONN_LINGER] = 1 << CONN_CLOSING,
+        [CONN_CLOSING] = 0,
+    };
+    ASSERT((nexts[conn->state] & 1 << state) != 0);
     conn->state = (uint8_t)state;
     conn->since_ms = net_loop_now(&conn->worker->loop);
     conn->progress = 0;
 }
 
-/* A handler has the exchange from here on; C3. */
+/* A handler has the exchange from here on; CN3. */
 static inline void conn_lend(struct conn *conn)
 {
     ASSERT(!conn->exchange->is_taken);
@@ -316,7 +331,7 @@ static inline void conn_lend(struct conn *conn)
     stat_add(&conn->worker->stats.begun, 1);
 }
 
-/* C8: never called from within a handler's call. May be NULL. */
+/* CN8: never called from within a handler's call. May be NULL. */
 static inline void conn_call(struct conn *conn, http_handle what)
 {
     struct worker *worker = conn->worker;
@@ -357,7 +372,7 @@ bool request_pieces(struct conn *conn);
 void conn_refuse(struct conn *conn, unsigned status, const char *reason);
 /* PIECES, and the body will never be whole. If an answer was begun, the client sees it break. */
 void conn_cut(struct conn *conn, unsigned status, const char *reason);
-/* Make room for the rest of a request that no handler has seen; C4. */
+/* Make room for the rest of a request that no handler has seen; CN4. */
 void conn_compact(struct conn *conn);
 void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer);
 void conn_answered(struct conn *conn);
@@ -370,7 +385,7 @@ void conn_later(struct conn *conn);
 /* Send what is there, unless something is being sent. False: the other side is gone; the caller
  * sees to it that the connection is closed. */
 bool conn_push(struct conn *conn) MUST_CHECK;
-/* C6: not too much waits for the client, and it had not too much of this turn. */
+/* CN6: not too much waits for the client, and it had not too much of this turn. */
 bool conn_has_room(const struct conn *conn);
 void conn_advance(struct conn *conn);
 void conn_close(struct conn *conn);

@@ -112,15 +112,23 @@ static void pools_release(struct upstream_worker *worker)
 void upstream_call_check(const struct upstream_call *call)
 {
     const struct upstream_exchange *exchange = call->exchange;
-    ASSERT((exchange != NULL) == (call->state != CALL_DONE));         /* V1 */
-    ASSERT(exchange == NULL || exchange->call == call);               /* V1 */
-    ASSERT((call->conn != NULL) == (call->state >= CALL_CONNECTING)); /* V2 */
-    ASSERT(call->conn == NULL || call->conn->call == call);           /* V2 */
+    ASSERT((exchange != NULL) == (call->state != CALL_DONE));         /* UV1 */
+    ASSERT(exchange == NULL || exchange->call == call);               /* UV1 */
+    ASSERT((call->conn != NULL) == (call->state >= CALL_CONNECTING)); /* UV2 */
+    ASSERT(call->conn == NULL || call->conn->call == call);           /* UV2 */
 }
 
 /* Every change of state. */
 void upstream_call_move(struct upstream_call *call, enum call_state state)
 {
+    static const unsigned nexts[] = {
+        [CALL_DONE] = 1u << CALL_WAITING,
+        [CALL_WAITING] = 1u << CALL_CONNECTING | 1u << CALL_HEAD | 1u << CALL_DONE,
+        [CALL_CONNECTING] = 1u << CALL_HEAD | 1u << CALL_WAITING | 1u << CALL_DONE,
+        [CALL_HEAD] = 1u << CALL_BODY | 1u << CALL_WAITING | 1u << CALL_DONE,
+        [CALL_BODY] = 1u << CALL_DONE,
+    };
+    ASSERT((nexts[call->state] & 1u << state) != 0);
     call->state = state;
     if (state != CALL_DONE) {
         call->exchange->since_ms = upstream_now(upstream_worker_of(call));
@@ -133,7 +141,7 @@ enum upstream_point upstream_call_point(const struct upstream_call *call)
         return UPSTREAM_HEAD;
     }
     if (call->state == CALL_HEAD &&
-        call->conn->stream.given != call->exchange->given_before) { /* U2 */
+        call->conn->stream.given != call->exchange->given_before) { /* UP2 */
         return UPSTREAM_SENT;
     }
     return UPSTREAM_NOT_SENT;
@@ -229,7 +237,7 @@ void upstream_call_untried(
 {
     struct upstream_exchange *exchange = call->exchange;
     struct upstream_conn *conn = call->conn;
-    ASSERT(upstream_call_point(call) == UPSTREAM_NOT_SENT); /* V3 */
+    ASSERT(upstream_call_point(call) == UPSTREAM_NOT_SENT); /* UV3 */
     va_list args;
     va_start(args, format);
     set_cause(exchange, cause, format, args);

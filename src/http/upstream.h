@@ -3,18 +3,18 @@
  *
  *     start → [connect → (TLS)] → send → first byte → head → pieces → end
  *
- * Promises:  U1  each call has exactly one last event: end, or failed with how far it got.
- *            U2  UPSTREAM_NOT_SENT is said only when no byte of the request was handed to the
+ * Promises:  UP1 each call has exactly one last event: end, or failed with how far it got.
+ *            UP2 UPSTREAM_NOT_SENT is said only when no byte of the request was handed to the
  *                kernel (or, with TLS, to the session): then the request certainly had no effect.
- *            U3  a call is tried again, on another address or connection, only under U2.
- *            U4  an answer is read strictly (http/head.h); what has two readings is a failure.
+ *            UP3 a call is tried again, on another address or connection, only under UP2.
+ *            UP4 an answer is read strictly (http/head.h); what has two readings is a failure.
  *                Interim answers (1xx) are dropped; 101 is a failure, unless it was asked for.
- *            U5  a connection goes back to the pool only after a whole exchange in which both sides
+ *            UP5 a connection goes back to the pool only after a whole exchange in which both sides
  *                said all and neither said close; bytes behind an answer close it.
- *            U6  every wait has a limit: connect, first byte, total; and a body that stands still.
- *            U7  one that was idle and whose peer has closed it, as far as the kernel knows, is not
+ *            UP6 every wait has a limit: connect, first byte, total; and a body that stands still.
+ *            UP7 one that was idle and whose peer has closed it, as far as the kernel knows, is not
  *                used; nor is one idle past what the peer announced (Keep-Alive: timeout).
- *            U8  nothing is sent once total_ms or send_until_boot_ms is over, by the boot clock.
+ *            UP8 nothing is sent once total_ms or send_until_boot_ms is over, by the boot clock.
  *                The timers of a loop do not ensure that: they stand still while the machine
  *                sleeps, and a loop that was stopped may see a new connection before its timers.
  * Does not:  choose request fields, follow redirects, decode contents, know an operation.
@@ -100,7 +100,7 @@ struct upstream_call {
     unsigned loop;
     unsigned tries;
     uint64_t started_ms;
-    int64_t started_boot_ms; /* U8 */
+    int64_t started_boot_ms; /* UP8 */
     unsigned state;
     bool is_queued;
 };

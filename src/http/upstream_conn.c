@@ -19,12 +19,12 @@ static const char *name_of(const struct upstream_conn *conn)
 static void conn_check(const struct upstream_conn *conn)
 {
     bool has_call = conn->state == UPSTREAM_CONN_CONNECTING || conn->state == UPSTREAM_CONN_BUSY;
-    ASSERT((conn->call != NULL) == has_call);                                 /* N1 */
-    ASSERT(conn->call == NULL || conn->call->conn == conn);                   /* N1 */
-    ASSERT((conn->idle_next != NULL) == (conn->state == UPSTREAM_CONN_IDLE)); /* N2 */
-    ASSERT(conn->state != UPSTREAM_CONN_IDLE || conn->stream.write == NULL);  /* N2 */
-    ASSERT((conn->in != NULL) == (conn->state == UPSTREAM_CONN_BUSY));        /* N2 */
-    ASSERT(conn->worker->open <= conn->worker->upstream->connections_max);    /* N3 */
+    ASSERT((conn->call != NULL) == has_call);                                 /* UN1 */
+    ASSERT(conn->call == NULL || conn->call->conn == conn);                   /* UN1 */
+    ASSERT((conn->idle_next != NULL) == (conn->state == UPSTREAM_CONN_IDLE)); /* UN2 */
+    ASSERT(conn->state != UPSTREAM_CONN_IDLE || conn->stream.write == NULL);  /* UN2 */
+    ASSERT((conn->in != NULL) == (conn->state == UPSTREAM_CONN_BUSY));        /* UN2 */
+    ASSERT(conn->worker->open <= conn->worker->upstream->connections_max);    /* UN3 */
 }
 
 /* ---------------------------------------------------------------------------- beginning, end -- */
@@ -42,7 +42,13 @@ static void idle_remove(struct upstream_conn *conn)
 /* Every change of state; what belongs to the one that is left goes. */
 static void conn_move(struct upstream_conn *conn, enum upstream_conn_state state)
 {
-    ASSERT(conn->state != UPSTREAM_CONN_CLOSING);
+    static const unsigned nexts[] = {
+        [UPSTREAM_CONN_CONNECTING] = 1u << UPSTREAM_CONN_BUSY | 1u << UPSTREAM_CONN_CLOSING,
+        [UPSTREAM_CONN_BUSY] = 1u << UPSTREAM_CONN_IDLE | 1u << UPSTREAM_CONN_CLOSING,
+        [UPSTREAM_CONN_IDLE] = 1u << UPSTREAM_CONN_BUSY | 1u << UPSTREAM_CONN_CLOSING,
+        [UPSTREAM_CONN_CLOSING] = 0,
+    };
+    ASSERT((nexts[conn->state] & 1u << state) != 0);
     if (conn->state == UPSTREAM_CONN_IDLE) {
         idle_remove(conn);
     }
@@ -107,7 +113,7 @@ struct upstream_conn *upstream_find_idle(
         if (address != NULL && at->address != address) {
             continue;
         }
-        if (net_stream_is_quiet(&at->stream)) { /* U7 */
+        if (net_stream_is_quiet(&at->stream)) { /* UP7 */
             return at;
         }
         upstream_conn_close(at);
@@ -227,7 +233,7 @@ static void give_drained(struct upstream_conn *conn)
     }
 }
 
-/* Not one byte was taken: U2 holds, whatever else went wrong. */
+/* Not one byte was taken: UP2 holds, whatever else went wrong. */
 static bool not_begun(struct upstream_conn *conn, enum upstream_cause cause, const char *why)
 {
     upstream_call_untried(
@@ -250,7 +256,7 @@ static void late(struct upstream_call *call, const char *what, int64_t ms)
         name, address, (long long)ms);
 }
 
-/* U8: whoever waits for the answer may have given up, and the grant behind it may be over. */
+/* UP8: whoever waits for the answer may have given up, and the grant behind it may be over. */
 static bool is_too_late(const struct upstream_call *call)
 {
     const struct upstream_timeouts *limits = &call->timeouts;
@@ -338,7 +344,7 @@ static int64_t peer_idle_ms(const struct http_head *head, int64_t idle_ms)
     return idle_ms;
 }
 
-/* The exchange is whole. U5: what is kept was left by both sides as they found it. */
+/* The exchange is whole. UP5: what is kept was left by both sides as they found it. */
 static void conn_done(struct upstream_conn *conn)
 {
     struct upstream_call *call = conn->call;
@@ -553,7 +559,7 @@ static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
         return;
     }
     if (conn->state != UPSTREAM_CONN_BUSY) {
-        upstream_conn_close(conn); /* nobody asked for anything: U5 */
+        upstream_conn_close(conn); /* nobody asked for anything: UP5 */
     } else if (got == NET_GOT_BYTES) {
         conn->in->len += (uint32_t)bytes;
         conn_advance(conn);

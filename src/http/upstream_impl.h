@@ -95,7 +95,7 @@ enum upstream_send {
  *   WAITING ───────────▶ CONNECTING ─────────▶ HEAD ─────────────▶ BODY ─────────────▶ DONE
  *      ▲ │                    │                 │  ▲ interim │
  *      │ └── one that is idle ┼────────────────▶│  └─────────┘
- *      └─── failed, and tries left ◀────────────┘ not a byte was taken (U2)
+ *      └─── failed, and tries left ◀────────────┘ not a byte was taken (UP2)
  *   any state: failed, late, cancelled ──▶ DONE
  *
  * Transitions, all through upstream_call_move:
@@ -108,23 +108,23 @@ enum upstream_send {
  *   any → DONE            call_done              the last event follows, or none
  *
  * What holds (upstream_call_check):
- *   V1  One that is not DONE has an exchange, which is its own; one that is DONE has none.
- *   V2  WAITING has no connection; CONNECTING, HEAD and BODY have one, which is theirs.
- *   V3  A call comes back to WAITING only if nothing was taken of it (U2, U3).
+ *   UV1 One that is not DONE has an exchange, which is its own; one that is DONE has none.
+ *   UV2 WAITING has no connection; CONNECTING, HEAD and BODY have one, which is theirs.
+ *   UV3 A call comes back to WAITING only if nothing was taken of it (UP2, UP3).
  *
  * A connection.
  *
  *   CONNECTING ──▶ BUSY ⇄ IDLE      any state ──▶ CLOSING ──▶ (freed)
  *
  *   CONNECTING, IDLE → BUSY  upstream_begin         a request is handed to the stream
- *   BUSY → IDLE              conn_park              the exchange was whole: U5
+ *   BUSY → IDLE              conn_park              the exchange was whole: UP5
  *   any → CLOSING            upstream_conn_close
  *   CLOSING → freed          on_closed
  *
  * What holds (conn_check):
- *   N1  CONNECTING and BUSY have a call whose connection this is; IDLE and CLOSING have none.
- *   N2  IDLE sends nothing and has no inbox, and is in the list of those that are.
- *   N3  The worker counts all but those in CLOSING, and there are at most connections_max.
+ *   UN1 CONNECTING and BUSY have a call whose connection this is; IDLE and CLOSING have none.
+ *   UN2 IDLE sends nothing and has no inbox, and is in the list of those that are.
+ *   UN3 The worker counts all but those in CLOSING, and there are at most connections_max.
  */
 enum call_state {
     CALL_DONE, /* 0, so that a fresh call is */
@@ -179,7 +179,7 @@ struct upstream_conn {
     struct upstream_conn *idle_next;
     struct upstream_worker *worker;
     struct upstream_address *address;
-    struct upstream_call *call; /* N1 */
+    struct upstream_call *call; /* UN1 */
     struct upstream_inbox *in;  /* while busy */
     int64_t idle_ms;            /* that it may be kept, by our limit and the peer's word */
     enum upstream_conn_state state;
@@ -212,7 +212,7 @@ struct upstream_worker {
     struct upstream_conn idle;       /* head of a circular list, most recently used first */
     struct upstream_call *first;     /* of those that wait, in their order */
     struct upstream_call *last;
-    uint32_t open;                       /* connections but for those in CLOSING; N3 */
+    uint32_t open;                       /* connections but for those in CLOSING; UN3 */
     uint32_t waiting;                    /* calls */
     struct upstream_exchange *exchanges; /* pools */
     struct upstream_inbox *inboxes;
@@ -263,7 +263,7 @@ void upstream_call_fail(struct upstream_call *call, enum upstream_cause cause, c
     ...) __attribute__((format(printf, 3, 4)));
 /* The last event, end. The connection was dealt with. */
 void upstream_call_end(struct upstream_call *call);
-/* Remember why a try failed, and be without a connection again: V3. */
+/* Remember why a try failed, and be without a connection again: UV3. */
 void upstream_call_untried(struct upstream_call *call, enum upstream_cause cause,
     const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Try again after upstream_call_untried: a last event may come. */

@@ -96,7 +96,7 @@ static enum status put_intent(struct jsonw *json, const struct config_source *co
     return status;
 }
 
-/* S3 */
+/* IS3 */
 static void put_trace(struct jsonw *json, const struct submission_event *of)
 {
     jsonw_open(json, "trace", '{');
@@ -120,7 +120,7 @@ static enum status put_envelope(const struct submission_event *of,
     status = put_intent(&json, config, naming, err);
     put_trace(&json, of);
     if (json_find(config->envelope, SLICE_LIT("idempotency_key")) == NULL) {
-        jsonw_str(&json, "idempotency_key", key); /* S2 */
+        jsonw_str(&json, "idempotency_key", key); /* IS2 */
     }
     for (uint32_t i = 0; status == OK && i < config->envelope->count; i++) {
         const struct json_member *member = &config->envelope->members[i];
@@ -220,7 +220,7 @@ static enum status put_receipt(struct dispatch_call *call, const struct config_s
     return OK;
 }
 
-/* Not now. attempts_max 1: never, until a person says so (S4). */
+/* Not now. attempts_max 1: never, until a person says so (IS4). */
 static enum status put_later(struct dispatch_call *call, struct engine_call *first, const char *why,
     int64_t delay_ms, uint32_t attempts_max)
 {

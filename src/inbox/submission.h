@@ -3,14 +3,14 @@
  *
  *     claimed > envelope from the template > one commit: the delivery sealed, the command enqueued
  *
- * Promises:  S1  a delivery is sealed if and only if its command is there: both are in one commit.
+ * Promises:  IS1 a delivery is sealed if and only if its command is there: both are in one commit.
  *                A crash before it leaves neither, so submitting again is always safe.
- *            S2  the command has a key that is derived from the delivery's, unless the template
+ *            IS2 the command has a key that is derived from the delivery's, unless the template
  *                has one: an event that is delivered again submits nothing new, even when the
  *                delivery itself was forgotten.
- *            S3  the trace of the command, and the envelope that its handler gets, name the event
+ *            IS3 the trace of the command, and the envelope that its handler gets, name the event
  *                and the delivery.
- *            S4  an event that cannot become its command is a dead letter with the reason.
+ *            IS4 an event that cannot become its command is a dead letter with the reason.
  * Threads:   loop 0.
  */
 #ifndef ONCE_INBOX_SUBMISSION_H

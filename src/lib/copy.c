@@ -97,7 +97,7 @@ static enum status state_read(
     return OK;
 }
 
-/* C1. A killed process counts as gone only after a while. */
+/* CP1. A killed process counts as gone only after a while. */
 static enum status refuse_served(const struct copy *self, struct err *err)
 {
     for (size_t i = 0; i < self->state.chain_count; i++) {

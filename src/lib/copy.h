@@ -11,15 +11,15 @@
  * from the new store, an unknown operation stays unknown, a grant keeps its fence, and no fence is
  * given out again (P1, P3, P4, P5, P8).
  *
- * Promises:  C1  the source is not changed, except that decisions of applications' own transactions
+ * Promises:  CP1 the source is not changed, except that decisions of applications' own transactions
  *                are chained first. A source in use is refused: its lock shows it, or a process
  *                that beat within LIMIT_HOLDER_GONE_MS.
- *            C2  the target is new: nothing is ever added to an existing store.
- *            C3  nobody can open the target until everything is copied, compared and verified.
- *            C4  a copy that is killed at any moment continues where it stopped, but only from the
+ *            CP2 the target is new: nothing is ever added to an existing store.
+ *            CP3 nobody can open the target until everything is copied, compared and verified.
+ *            CP4 a copy that is killed at any moment continues where it stopped, but only from the
  *                same source in the same state.
- *            C5  memory is bounded: pieces of a few MiB, or one record with its bodies.
- *            C6  nothing is left behind: a source with effects of once_effect that no process has
+ *            CP5 memory is bounded: pieces of a few MiB, or one record with its bodies.
+ *            CP6 nothing is left behind: a source with effects of once_effect that no process has
  *                encrypted yet is refused.
  * Does not:  erase the source, or keep anybody from serving it afterwards.
  */

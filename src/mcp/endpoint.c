@@ -182,7 +182,7 @@ struct mcp_session *mcp_endpoint_named(
     }
     for (struct mcp_session *s = endpoint->sessions; s != NULL && id.len > 0; s = s->next) {
         if (slice_is(id, s->id) && !s->is_closing && slice_is(principal, s->principal)) {
-            return s; /* E1 */
+            return s; /* ME1 */
         }
     }
     mcp_endpoint_refuse(exchange, 404, SLICE_EMPTY, MCP_INVALID_REQUEST,

@@ -16,10 +16,10 @@
  *              tokens of progress are made unique on the way in, and put back on the way out. A
  *              client that closes its stream cancels its request.
  *
- * Promises:  E1  A message reaches the session of its credentials only (P9), and no message of a
+ * Promises:  ME1 A message reaches the session of its credentials only (P9), and no message of a
  *                session reaches a different one's client.
- *            E2  A request is answered at most once, on its own stream.
- *            E3  Nothing is done for a request whose Origin or Host is not allowed, or that has no
+ *            ME2 A request is answered at most once, on its own stream.
+ *            ME3 Nothing is done for a request whose Origin or Host is not allowed, or that has no
  *                token where one is needed.
  * Does not:  know what a tool is.
  * Threads:   the loop's, except where it says so.

@@ -35,14 +35,14 @@ struct mcp_exchange {
     bool is_request;           /* it has, or is a batch of, requests */
     bool is_initialize;        /* it opens a session */
     bool is_stateless;         /* of protocol 2026-07-28 */
-    bool is_barrier;           /* what comes after it waits (H3) */
+    bool is_barrier;           /* what comes after it waits (MH3) */
     bool is_standing;          /* its stream stays open by its nature: nobody waits for its end */
     bool is_resuming;          /* a GET: the message itself was sent before */
     bool is_reopened;          /* sent a second time, in a new session */
     bool is_answered;          /* a batch: its array came */
     bool has_head;             /* the status and the fields below are known */
     bool is_events;            /* the answer is a stream of events */
-    bool is_held;              /* libcurl stopped reading (H4) */
+    bool is_held;              /* libcurl stopped reading (MH4) */
     bool is_given_up;          /* by us */
     bool has_session;          /* it was sent with the id of a session */
     size_t resumes;            /* in a row that brought nothing */

@@ -86,7 +86,7 @@ static void lose(void *context, struct slice id)
     }
 }
 
-/* The end of an exchange; what still waits for an answer gets none (H2). */
+/* The end of an exchange; what still waits for an answer gets none (MH2). */
 static void lost(struct mcp_exchange *exchange, bool was_sent, const char *why)
 {
     struct awaiting awaiting = {

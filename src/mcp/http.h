@@ -12,12 +12,12 @@
  *   stateless (2026-07-28)   a request has its version in _meta; headers repeat what is in it.
  *                     Closing a stream cancels its request. Nothing is resumed.
  *
- * Promises:  H1  A line is sent at most once, unless the server said that it did not read it.
- *            H2  For a request that gets no answer the proxy learns whether it may have been sent
+ * Promises:  MH1 A line is sent at most once, unless the server said that it did not read it.
+ *            MH2 For a request that gets no answer the proxy learns whether it may have been sent
  *                (proxy_server_lost), exactly once.
- *            H3  A message waits until the notifications and answers before it are accepted, and
+ *            MH3 A message waits until the notifications and answers before it are accepted, and
  *                initialize is answered: the server gets them in the client's order.
- *            H4  What the client does not read is not read from the server either.
+ *            MH4 What the client does not read is not read from the server either.
  * Does not:  follow redirects, sign in (OAuth): a header of the caller has the credential.
  * Threads:   one.
  */
@@ -52,7 +52,7 @@ enum status mcp_http_new(
 /* Every request is given up. NULL is fine. */
 void mcp_http_free(struct mcp_http *http);
 
-/* A line for the server. False: it has to wait for one before it (H3). */
+/* A line for the server. False: it has to wait for one before it (MH3). */
 bool mcp_http_take(struct mcp_http *http, struct slice line, int64_t now_ms) MUST_CHECK;
 /* Like poll(2), and also returns when there is something to do here. */
 int mcp_http_poll(struct mcp_http *http, struct pollfd *fds, unsigned int count, int wait_ms);

@@ -10,7 +10,7 @@
 #include "mcp/http.h"
 
 enum {
-    MCP_HTTP_QUEUED_BYTES_MAX = 8 << 20, /* for the client; the server is not read meanwhile (H4) */
+    MCP_HTTP_QUEUED_BYTES_MAX = 8 << 20, /* for the client; meanwhile nothing is read (MH4) */
     MCP_HTTP_FIELD_BYTES_MAX = 8192,     /* of a header field */
 };
 

@@ -112,10 +112,10 @@ void net_wheel_check(const struct net_wheel *wheel)
         const struct net_deadline *head = &wheel->slots[i];
         for (const struct net_deadline *at = head->next; at != head; at = at->next) {
             ASSERT(at->next->prev == at);
-            ASSERT(at->slot_tick % NET_WHEEL_SLOTS == i); /* W1 */
-            ASSERT(at->slot_tick > wheel->done_tick);     /* W1 */
+            ASSERT(at->slot_tick % NET_WHEEL_SLOTS == i); /* WH1 */
+            ASSERT(at->slot_tick > wheel->done_tick);     /* WH1 */
             ASSERT(at->at_ms == 0 || at->slot_tick <= (at->at_ms + NET_TICK_MS - 1) / NET_TICK_MS ||
-                   at->slot_tick == wheel->done_tick + 1); /* W2 */
+                   at->slot_tick == wheel->done_tick + 1); /* WH2 */
             count++;
         }
     }

@@ -7,8 +7,8 @@
  * Does not:  know the time or allocate; the loop does both.
  * Threads:   one; each loop has its own.
  *
- * W1  A linked deadline is in the slot of slot_tick, and slot_tick is after done_tick.
- * W2  A deadline that is on (at_ms > 0) is linked, in a slot not after its own tick.
+ * WH1 A linked deadline is in the slot of slot_tick, and slot_tick is after done_tick.
+ * WH2 A deadline that is on (at_ms > 0) is linked, in a slot not after its own tick.
  */
 #ifndef ONCE_NET_WHEEL_H
 #define ONCE_NET_WHEEL_H

@@ -8,7 +8,8 @@
  *   READY ─────────▶ CALLING ────────▶ CAPTURING ────────────────────────────────────▶ OVER
  *                     │  ▲ │              │  │ longer than is kept, and there is a stream ▲
  *                     │  └─┘ again        │  └───────▶ HELD ────────────▶ STREAMING ──────┤
- *                     │                   │              outcall_go_on         it ended   │
+ *                     │                   │             │ outcall_go_on        it ended   │
+ *                     │                   │             └─ it had ended meanwhile ────────┤
  *                     └───────────────────┴── failed; or longer, and there is no stream ──┘
  *
  * Transitions, all made by move, which refuses any other:
@@ -17,8 +18,9 @@
  *   CALLING → CAPTURING    on_head         status, fields and effect id are here
  *   CAPTURING → HELD       too_long        judged by its status alone; the upstream is paused
  *   HELD → STREAMING       outcall_go_on   the owner takes the next bytes
- *   all of them → OVER     over            the last word: done or stream.ended follows, or nothing
- *                                          (outcall_cancel)
+ *   the others → OVER      over            done follows
+ *                          end_stream, outcall_go_on   stream.ended follows
+ *                          outcall_cancel              no event follows
  *
  * What holds (outcall_check):
  *   O1  CALLING, CAPTURING and STREAMING have a call with the upstream that has had no last event

@@ -9,9 +9,9 @@
  *   left             the last loop: leaves the list; its figures are added to those of its name
  *
  * What holds:
- *   L1  HELD has holders; LEAVING has none and is never held again.
- *   L2  LEAVING has no call: a caller holds its configuration until the call is over.
- *   L3  is_attached[loop] is read and written only on that loop. An upstream in the list that is
+ *   UL1 HELD has holders; LEAVING has none and is never held again.
+ *   UL2 LEAVING has no call: a caller holds its configuration until the call is over.
+ *   UL3 is_attached[loop] is read and written only on that loop. An upstream in the list that is
  *       not yet closed on a loop is not freed, so that loop may use it without the lock.
  */
 #include "outcall/upstreams.h"
@@ -21,6 +21,7 @@
 #include <strings.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/secret.h"
 #include "canon/digest.h"
 
@@ -51,10 +52,10 @@ struct upstreams_one {
     struct digest identity; /* of all of its settings */
     struct upstream *upstream;
     struct upstreams_figures *figures;
-    unsigned holders;              /* L1; under the lock */
+    unsigned holders;              /* UL1; under the lock */
     atomic_uint loops_left;        /* LEAVING: loops on which it is not closed yet */
     struct upstreams_leave *leave; /* of each loop */
-    bool *is_attached;             /* of each loop; L3 */
+    bool *is_attached;             /* of each loop; UL3 */
 };
 
 struct upstreams {
@@ -141,7 +142,7 @@ static void stats_add(struct upstream_stats *sum, const struct upstream_stats *m
     sum->idle += more->idle;
     sum->waiting += more->waiting;
     sum->down += more->down;
-    for (size_t i = 0; i < sizeof sum->failed / sizeof sum->failed[0]; i++) {
+    for (size_t i = 0; i < COUNT(sum->failed); i++) {
         sum->failed[i] += more->failed[i];
     }
 }
@@ -220,7 +221,7 @@ static void left(struct upstreams_one *one)
     struct upstreams *upstreams = one->upstreams;
     struct upstream_stats stats;
     (void)pthread_mutex_lock(&upstreams->lock);
-    ASSERT(one->holders == 0); /* L1 */
+    ASSERT(one->holders == 0); /* UL1 */
     struct upstreams_one **at = &upstreams->first;
     while (*at != one) {
         at = &(*at)->next;
@@ -285,7 +286,7 @@ static struct upstreams_one *find(struct upstreams *upstreams, const struct dige
     struct upstreams_one *found = NULL;
     (void)pthread_mutex_lock(&upstreams->lock);
     for (struct upstreams_one *at = upstreams->first; at != NULL && found == NULL; at = at->next) {
-        found = at->holders > 0 && digest_equal(&at->identity, identity) ? at : NULL; /* L1 */
+        found = at->holders > 0 && digest_equal(&at->identity, identity) ? at : NULL; /* UL1 */
     }
     if (found != NULL) {
         found->holders++;
@@ -395,7 +396,7 @@ struct upstream *upstreams_on(struct upstreams *upstreams, struct upstreams_one 
     return one->upstream;
 }
 
-/* An upstream that is attached to the loop; L3. */
+/* An upstream that is attached to the loop; UL3. */
 static struct upstreams_one *attached_to(struct upstreams *upstreams, unsigned loop)
 {
     struct upstreams_one *found = NULL;

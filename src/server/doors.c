@@ -5,6 +5,7 @@
 
 #include "api/api.h"
 #include "base/check.h"
+#include "base/macros.h"
 #include "broker/broker.h"
 #include "command/command.h"
 #include "dispatch/dispatch.h"
@@ -480,7 +481,7 @@ const struct server_door server_doors[] = {
     },
     {.name = NULL},
 };
-_Static_assert(sizeof server_doors / sizeof server_doors[0] <= SERVER_DOORS_MAX + 1, "states");
+_Static_assert(COUNT(server_doors) <= SERVER_DOORS_MAX + 1, "states");
 
 enum status server_queues_check(const struct config *config, struct err *err)
 {
@@ -537,7 +538,7 @@ static unsigned method_bit(const char *method)
         unsigned bit;
     } methods[] = {{"POST", CONFIG_METHOD_POST}, {"PUT", CONFIG_METHOD_PUT},
         {"PATCH", CONFIG_METHOD_PATCH}, {"DELETE", CONFIG_METHOD_DELETE}};
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++) {
+    for (size_t i = 0; i < COUNT(methods); i++) {
         if (strcmp(method, methods[i].name) == 0) {
             return methods[i].bit;
         }

@@ -7,10 +7,10 @@
  * the caller puts, pauses or cancels. Nothing may crash, the states hold what they say (conn_check,
  * upstream_call_check), in the end everything is given back, and for each call:
  *
- *   U1  there is one last event, and none after it;
- *   U2  NOT_SENT is said, by failed or by cancel, only if no byte of it was taken;
- *   U3  no byte of it is given to a second connection once one has any;
- *   U5  a connection that is idle and hears anything is closed.
+ *   UP1 there is one last event, and none after it;
+ *   UP2 NOT_SENT is said, by failed or by cancel, only if no byte of it was taken;
+ *   UP3 no byte of it is given to a second connection once one has any;
+ *   UP5 a connection that is idle and hears anything is closed.
  */
 #include <stdio.h>
 
@@ -78,7 +78,7 @@ static void take(struct net_stream *stream, size_t bytes)
     struct asked *asked = (struct asked *)(void *)conn->call;
     if (bytes > 0) {
         ASSERT(asked->is_live);
-        ASSERT(!asked->is_taken || asked->taker == conn); /* U3 */
+        ASSERT(!asked->is_taken || asked->taker == conn); /* UP3 */
         asked->is_taken = true;
         asked->taker = conn;
         stream->given += bytes;
@@ -161,7 +161,7 @@ void net_tls_context_free(struct net_tls_context *context)
 static struct asked *asked_of(struct upstream_call *call)
 {
     struct asked *asked = (struct asked *)(void *)call;
-    ASSERT(asked->is_live); /* U1 */
+    ASSERT(asked->is_live); /* UP1 */
     return asked;
 }
 
@@ -169,7 +169,7 @@ static void cancel(struct asked *asked)
 {
     bool is_unsent = upstream_cancel(&asked->call);
     asked->is_live = false;
-    ASSERT(!(is_unsent && asked->is_taken)); /* U2 */
+    ASSERT(!(is_unsent && asked->is_taken)); /* UP2 */
 }
 
 static void on_head(struct upstream_call *call, const struct http_head *head)
@@ -207,7 +207,7 @@ static void on_failed(struct upstream_call *call, enum upstream_point point,
     struct asked *asked = asked_of(call);
     ASSERT(cause <= UPSTREAM_CAUSE_BUSY);
     ASSERT(err->text[0] != '\0');
-    ASSERT((point == UPSTREAM_NOT_SENT) == !asked->is_taken); /* U2 */
+    ASSERT((point == UPSTREAM_NOT_SENT) == !asked->is_taken); /* UP2 */
     asked->is_live = false;
 }
 
@@ -309,7 +309,7 @@ static void arrive(uint8_t how, struct slice bytes)
         memcpy(room.data, bytes.data, len);
         bytes = slice_of(bytes.data + len, bytes.len - len);
         stream->events->read(stream, NET_GOT_BYTES, len);
-        ASSERT(!is_idle || stream->is_closing); /* U5 */
+        ASSERT(!is_idle || stream->is_closing); /* UP5 */
     }
 }
 
@@ -404,7 +404,7 @@ static void finish(void)
     struct upstream_stats stats;
     upstream_detach(world.upstream, 0);
     for (unsigned i = 0; i < CALLS; i++) {
-        ASSERT(!world.asked[i].is_live); /* U1 */
+        ASSERT(!world.asked[i].is_live); /* UP1 */
     }
     settle();
     settle();

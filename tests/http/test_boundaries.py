@@ -196,6 +196,16 @@ def test_keys_max_keys_are_taken_and_the_next_is_refused(make_server, most):
     assert [begin(server, f"k{number}")[0] for number in range(most)] == [202] * most
 
 
+def test_keys_max_is_named_by_the_gateway_too(origin, make_gateway):
+    gateway = make_gateway(limits={**DUPLICATES_FREE, "keys_max": 1})
+    assert gateway.post("a").status == 200
+    refused = gateway.post("b")
+    assert (refused.status, refused.json["code"], origin.effects["b"]) == (503, "limit_reached", 0)
+    assert "keys_max (1)" in refused.json["detail"]
+    assert (refused.json["effect"], refused.json["retry"]) == ("no", "after")
+    assert gateway.post("a").is_replay
+
+
 @pytest.mark.parametrize("burst", [1, 2, 5])
 def test_a_burst_of_duplicates_is_taken_and_the_next_is_refused(make_server, burst):
     config = f"limits: {{duplicate_rate: 1, duplicate_burst: {burst}}}\n"

@@ -134,6 +134,24 @@ def test_a_wall_clock_ahead_changes_neither_retry_after_nor_the_age_of_the_unkno
     assert len(age_s) == 1 and age_s[0] < MINUTES_S / 2
 
 
+def test_duplicates_are_limited_by_time_that_passed(make_server, tmp_path):
+    """A clock ahead does not let a flood in, and one that went back does not keep everybody out."""
+    clock = SteppingClock(tmp_path)
+    server = make_server(env=clock.env,
+        config="limits: {duplicate_rate: 1, duplicate_burst: 40}\n")
+
+    def ask():
+        return server.request("POST", "/v1/fences", begin_body("a", {}, lease="300s"))[0]
+
+    until(lambda: ask() == 429, "never refused")
+    began = time.monotonic()
+    clock.step(MINUTES_S)
+    taken = [ask() for _ in range(20)].count(202)
+    assert taken <= time.monotonic() - began + 1
+    clock.step(-2 * MINUTES_S)
+    until(lambda: ask() == 202, "nobody is let in any more")
+
+
 @pytest.mark.parametrize("total_s, asleep_s", [(50, MINUTES_S), (20, 22)])
 def test_what_waited_while_the_machine_slept_past_its_lease_is_not_sent(origin, make_gateway,
         tmp_path, total_s, asleep_s):

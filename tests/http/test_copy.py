@@ -1,4 +1,4 @@
-"""once copy: a store moves between engines with its evidence (lib/copy.h, C1 to C5).
+"""once copy: a store moves between engines with its evidence (lib/copy.h, CP1 to CP5).
 
 The same store goes journal -> PostgreSQL -> Redis -> journal. It has records of every kind and
 status, made by a real server. On each store they are the same documents, the evidence verifies, a

@@ -91,7 +91,7 @@ def between_attempts(effects, provider):
 
 
 def test_what_waited_until_past_keeps_is_not_sent_again(make_server, make_provider):
-    """It was allowed when it was decided. Its turn came later, when the key was forgotten (N8)."""
+    """It was allowed when it was decided. Its turn came later, when the key was forgotten (NX8)."""
     provider = make_provider(keeps=False)
     config = config_of(provider, "idempotency: {header: Idempotency-Key, keeps: 6s}")
     effects = Effects(make_server(config=config.replace("5s, total: 6s", "1s, total: 2s")))
@@ -533,6 +533,27 @@ def test_concurrency_is_a_limit(make):
         effects.put(f"k{number}")
     until(lambda: len(provider.effects) == 20, "they did not all happen")
     assert provider.at_once_max <= 3
+
+
+def test_a_connector_that_kept_its_name_takes_up_its_new_limits(make_server, make_provider):
+    provider = make_provider(slow_s=1.0)
+    provider.always = "slow"
+    server = make_server(config=config_of(provider, KEYED, "concurrency: 1"))
+    effects = Effects(server)
+    put = 0
+    for limit in (1, 3, 1):
+        if put > 0:
+            text = config_of(provider, KEYED, f"concurrency: {limit}")
+            (server.directory / "once.yaml").write_text(stores.with_key(text))
+            before = server.stderr().count('"event":"reloaded"')
+            server.signal(signal.SIGHUP)
+            until(lambda: server.stderr().count('"event":"reloaded"') > before, "not reloaded")
+        provider.at_once_max = 0
+        for _ in range(4):
+            effects.put(f"k{put}")
+            put += 1
+        until(lambda: len(provider.effects) == put and provider.at_once == 0, "not all happened")
+        assert provider.at_once_max == limit
 
 
 def test_not_before_is_kept(make):

@@ -583,7 +583,7 @@ def test_a_question_may_name_the_operation(origin, reconciling):
     assert asked.target.endswith("?of=" + lost.fields["Once-Operation-Id"])
 
 
-# --- A wall clock that steps (D1) ---
+# --- A wall clock that steps ---
 
 
 @pytest.fixture(params=[False, True], ids=["goes on", "restarts"])

@@ -3,6 +3,7 @@
 What makes an upstream is its URLs, the content of its CA file and the limits of its connections.
 Where one of these changed, SIGHUP has to make a new one; calls under way finish on the old one.
 """
+import socket
 import ssl
 import subprocess
 import threading
@@ -111,6 +112,21 @@ def test_two_routes_with_one_url_and_two_ca_files_trust_their_own(make_gateway, 
         assert gateway.post(f"a{number}", path="/strange").status == 502
         assert gateway.post(f"a{number}", path="/trusted").status == 200
     assert {one.path for one in origin.requests} == {"/trusted"}
+
+
+def test_two_lists_that_begin_with_one_url_lead_to_their_own(make_gateway, make_origin):
+    """The first of both cannot be reached, so that the second one counts."""
+    first, second = make_origin(), make_origin()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dead = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    gateway = make_gateway(upstream=first.url, routes=[
+        {"match": "POST /first", "upstream": [dead, first.url]},
+        {"match": "POST /second", "upstream": [dead, second.url]}])
+    for number in range(3):
+        assert gateway.post(f"a{number}", path="/first").status == 200
+        assert gateway.post(f"a{number}", path="/second").status == 200
+    assert [{one.path for one in each.requests} for each in (first, second)] == [
+        {"/first"}, {"/second"}]
 
 
 # --- Connections ---

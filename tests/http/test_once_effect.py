@@ -478,7 +478,7 @@ def test_effects_of_one_order_are_sent_in_the_order_they_were_written(store, pro
         assert [provider.effects[key] for key in wanted] == [1] * 12
     done = store.once("verify", "--redecide", "--store", store.url("app"))
     assert done.returncode == 0, done.stdout + done.stderr
-    # Each but the first names the one that was written before it (L1), in both processes.
+    # Each but the first names the one that was written before it (LN1), in both processes.
     for lane, said in lanes.items():
         sources = store.sql("SELECT source_type FROM records WHERE kind = 'effect' AND "
             f"key LIKE '{lane}-%' ORDER BY created_at, fence, (split_part(key, '-', 3))::int")

@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import time
+import urllib.parse
 
 import pytest
 from fences import NO_LIMITS, begin_body
@@ -251,6 +252,18 @@ def test_the_first_route_that_matches_decides(origin, make_gateway, routes, expe
         assert gateway.post(f"k{number}", path=path).decision == "first_seen"
         shown = gateway.shown(f"k{number}")
         assert hours_between(shown["sealed_at"], shown["window_expires_at"]) == route + 1, path
+
+
+def test_fields_of_one_name_are_all_given_and_replayed_in_their_order(origin, gateway):
+    """Which ones are beside each other makes no difference (RFC 9110, 5.3)."""
+    links = ["</1>; rel=self", "</2>; rel=next", "</2>; rel=next"]
+    do = "&".join(f"field=Link:{urllib.parse.quote(link)}" for link in links[:2])
+    do += f"&field=Vary:Accept&field=Link:{urllib.parse.quote(links[2])}&field=Vary:Origin"
+    answers = [gateway.post("k", do=do) for _ in range(2)]
+    assert [answer.is_replay for answer in answers] == [False, True] and origin.total == 1
+    for answer in answers:
+        assert answer.all("Link") == links
+        assert answer.all("Vary") == ["Accept", "Origin"]
 
 
 def test_two_keys_in_one_request_are_refused_and_make_no_effect(origin, gateway):

@@ -115,7 +115,7 @@ def test_a_refused_connection_is_not_sent(dead):
 def test_one_that_leaves_inside_the_request_was_sent(count, then):
     with Origin(read_some(count, then)) as origin, Driver(origin) as driver:
         assert driver.ask(method="POST", body=BODY).startswith("failed SENT BROKEN")
-        assert origin.count == 1  # U3: it was not tried again
+        assert origin.count == 1  # UP3: it was not tried again
         assert driver.stats()["failed"] == [0, 1, 0]
 
 

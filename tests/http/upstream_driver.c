@@ -194,7 +194,7 @@ static void on_piece(struct upstream_call *call, struct slice piece)
 static void on_end(struct upstream_call *call)
 {
     struct asked *asked = asked_of(call);
-    ASSERT(asked->is_live); /* U1 */
+    ASSERT(asked->is_live); /* UP1 */
     asked->is_live = false;
     printf("%u end %" PRIu64 " %08x\n", asked->number, asked->bytes, asked->crc);
     act(asked, "end");
@@ -207,7 +207,7 @@ static void on_failed(struct upstream_call *call, enum upstream_point point,
     static const char *const causes[] = {
         "UNREACHABLE", "TIMEOUT", "BROKEN", "MALFORMED", "TOO_LARGE", "MEMORY", "BUSY"};
     struct asked *asked = asked_of(call);
-    ASSERT(asked->is_live); /* U1 */
+    ASSERT(asked->is_live); /* UP1 */
     asked->is_live = false;
     printf("%u failed %s %s: %s\n", asked->number, points[point], causes[cause], err->text);
     act(asked, "failed");
@@ -458,7 +458,7 @@ static int serve(const struct upstream_options *options)
     show_stats();
     upstream_free(driver.upstream);
     for (unsigned i = 0; i < CALLS_MAX; i++) {
-        ASSERT(!driver.asked[i].is_live); /* U1 */
+        ASSERT(!driver.asked[i].is_live); /* UP1 */
         free(driver.asked[i].body);
     }
     return 0;

@@ -1,6 +1,6 @@
 /*
  * The engine with its threads on a store that fails when it is told to: nothing is answered before
- * it is on stable storage, and nothing at all after that went wrong (E1, E5).
+ * it is on stable storage, and nothing at all after that went wrong (EN1, EN5).
  */
 #include <sched.h>
 #include <stdatomic.h>

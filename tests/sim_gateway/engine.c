@@ -216,7 +216,7 @@ static void answer(struct engine *engine, struct engine_call *call)
     call->done(call);
 }
 
-/* Nothing is answered any more but that it is not known (E5). */
+/* Nothing is answered any more but that it is not known (EN5). */
 static void stop(struct engine *engine)
 {
     sim_note(SOMETIMES_FLUSH_FAILED);

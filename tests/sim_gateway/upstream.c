@@ -210,7 +210,7 @@ static void advance(struct sim_call *call)
         }
         if (call->call->timeouts.send_until_boot_ms > 0 &&
             clock_read(&sim->clock).boot_ms >= call->call->timeouts.send_until_boot_ms) {
-            fail(call, UPSTREAM_CAUSE_TIMEOUT, "too late to be sent"); /* U8 */
+            fail(call, UPSTREAM_CAUSE_TIMEOUT, "too late to be sent"); /* UP8 */
             break;
         }
         call->state = CALL_SENDING;

@@ -257,7 +257,7 @@ static void a_torn_tail_is_cut_and_the_rest_stays(void **state)
     assert_true(after > before);
 }
 
-/* Zeros in the middle are a lost write, not a torn tail: others follow (J5). */
+/* Zeros in the middle are a lost write, not a torn tail: others follow (JF5). */
 static void a_lost_sector_with_batches_behind_it_stops(void **state)
 {
     struct place *place = *state;
@@ -840,7 +840,8 @@ static void a_settled_body_of_an_earlier_version_is_not_missed(void **state)
     assert_int_equal(kit_read(store, &record.key.hash, &place->arena, &loaded, &err), OK);
     struct record next = *loaded;
     next.version++;
-    assert_int_equal(kit_put(store, &next, 1), OK); /* in a later segment: a body would move (J6) */
+    /* In a later segment: a body would move (JF6). */
+    assert_int_equal(kit_put(store, &next, 1), OK);
     assert_int_equal(kit_close(store), OK);
     assert_int_equal(kit_damages(place->data, NULL), 0);
 }

@@ -1,5 +1,6 @@
 """tools/verify_journal.py, written from docs/formats alone, and `once verify --redecide` come to
 the same verdict (ok, torn tail, damaged) on journals that are good and on journals that are not."""
+import hashlib
 import json
 import os
 import random
@@ -225,3 +226,62 @@ def test_forged_frames_are_the_same_to_both(copy, what):
         forge.save(segment)
         damaged += agree(copy) == "damaged"
     assert damaged > FORGED * 2 // 3
+
+
+def chained_again(forge):
+    """Hashes as if every entry had always been as it is now; checkpoints stay as they were."""
+    digest = forge.head[72:104]
+    for _, frames in forge.batches:
+        for frame in frames:
+            kind, payload = frame
+            if kind == 3 and payload[0] == 1:
+                text = payload[72 + payload[2]:]
+                digest = hashlib.sha256(digest + text).digest()
+                frame[1] = payload[:24] + digest + payload[56:]
+
+
+CHANGES = {
+    "entry_id": lambda entry: {**entry, "entry_id": entry["entry_id"][:-1] + "x"},
+    "occurred_at": lambda entry: {**entry, "occurred_at": "2020-01-01T00:00:00.000Z"},
+    "source": lambda entry: {**entry, "source": {"id": "other", "type": "order", "version": "1"}},
+    "lifecycle_state": lambda entry: {**entry, "lifecycle_state": "rejected"},
+    "chain_id": lambda entry: {**entry, "chain_id": entry["chain_id"][::-1]},
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_an_entry_changed_by_who_can_chain_again_is_damage_to_both(copy, what):
+    """All checksums and hashes are right: what is left is what the entry says. Only entries after
+    the last checkpoint: an earlier one is found by that."""
+    segment = copy / "segment-0000000000000001"
+    good = segment.read_bytes()
+    frames = [frame for _, frames in Forge(good).batches for frame in frames]
+    last = max(i for i, (kind, payload) in enumerate(frames) if kind == 3 and payload[0] == 2)
+    after = [i for i, (kind, _) in enumerate(frames) if kind == 3 and i > last]
+    assert len(after) > 2
+    changed = 0
+    for place in after[:3]:
+        forge = Forge(good)
+        frame = [frame for _, frames in forge.batches for frame in frames][place]
+        at = 72 + frame[1][2]
+        entry = json.loads(frame[1][at:])
+        if "decided" in entry and entry["operation_id"].startswith("op_"):
+            text = json.dumps(CHANGES[what](entry), ensure_ascii=False, sort_keys=True,
+                separators=(",", ":"))
+            frame[1] = frame[1][:at] + text.encode()
+            chained_again(forge)
+            forge.save(segment)
+            assert agree(copy) == "damaged", (what, entry)
+            changed += 1
+    assert changed > 0
+
+
+@pytest.mark.parametrize("file, size, at", [("identity", 256, at) for at in (8, 16, 112)] +
+    [("segment-0000000000000001", BLOCK, at) for at in (8, 12, 16, 32, 48, 56, 64, 72)])
+def test_a_changed_header_with_its_checksum_is_damage_to_both(copy, file, size, at):
+    path = copy / file
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    data[size - 4:size] = struct.pack("<I", crc32c(bytes(data[:size - 4])))
+    path.write_bytes(data)
+    assert agree(copy) == "damaged"

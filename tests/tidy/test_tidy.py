@@ -242,6 +242,21 @@ CASES = {
     "a function that asks the system for the wall clock": (
         THING, in_body("clock_gettime(CLOCK_REALTIME, &now);"),
         f"{THING}:5: CLOCK_REALTIME: thing may not read the wall clock"),
+    "a wall clock by its number": (
+        THING, in_body("clock_gettime(0, &now);"),
+        f"{THING}:5: clock_gettime(0: thing may not read the wall clock"),
+    "a wall clock in a macro": (
+        THING, SOURCE + "\n#define NOW_MS(clock) ((clock).wall_ms)\n",
+        f"{THING}:8: wall_ms: a macro may not read the wall clock"),
+    "a wait until a wall time": (
+        THING, in_body("sem_timedwait(&gate, &until);"),
+        f"{THING}:5: sem_timedwait: thing may not read the wall clock"),
+    "the time of a file, which is the wall clock's": (
+        THING, in_body("value += (int)found.st_mtim.tv_sec;"),
+        f"{THING}:5: st_mtim: thing may not read the wall clock"),
+    "a condition that waits by the wall clock": (
+        THING, in_body("pthread_cond_timedwait(&wake, &lock, &until);"),
+        f"{THING}:5: pthread_cond_timedwait: src/base sets no condition to the monotonic clock"),
     "a reader of the wall clock that is gone": (
         "src/base/clock.c", '#include "base/thing.h"\n',
         "src/base/clock.c:1: system_read no longer reads the wall clock"),
@@ -309,6 +324,14 @@ def test_assertions_and_calls_of_checkers_count_and_have_to_be_written_down(tmp_
     files["tools/tidy-assertions"] = "core 190\n"
     assert faults_of(tmp_path, files) == ["tools/tidy-assertions:1: src/core has 200 assertions "
         "for each 100 functions now: write 200 here, so that it stays"]
+
+
+def test_numbers_that_two_files_define_are_reported(tmp_path):
+    listed = "/*\n * Holds:  T1  one thing\n *         T2  and its\n *             sequel.\n */\n"
+    cited = "/*\n * One that cites the first rule, which is\n * T1 there.\n */\n"
+    assert faults_of(tmp_path, {THING: SOURCE + "\n" + listed, CORE: DECIDE + "\n" + cited}) == []
+    assert faults_of(tmp_path, {THING: SOURCE + "\n" + listed, CORE: DECIDE + "\n" + listed}) == [
+        f"{CORE}:1: T1, T2, … are also defined in {THING}: use a prefix that no other file has"]
 
 
 def test_every_reader_of_the_wall_clock_is_in_the_tree():

@@ -1,5 +1,5 @@
 /*
- * One batch without threads: what its later calls see of its earlier ones (E2), how often it
+ * One batch without threads: what its later calls see of its earlier ones (EN2), how often it
  * touches the store, what a lost race costs, and groups that hold whole or not at all. It is
  * past 800 lines because each rule of a batch has its test here.
  */
@@ -446,7 +446,7 @@ static void after_too_many_races_only_those_calls_give_up(void **state)
 
 /* ---- commits that fail --------------------------------------------------------------------- */
 
-/* E5: the batch is as if it had never been, though its second call rested on its first. */
+/* EN5: the batch is as if it had never been, though its second call rested on its first. */
 static void a_failed_commit_forgets_both_calls_of_a_key(void **state)
 {
     (void)state;

@@ -124,7 +124,7 @@ static void it_half_opens_for_one_call(void **state)
     fail_calls(&breaker, 3, 0);
     uint64_t probe = breaker_begin(&breaker, 1000);
     assert_int_equal(breaker.state, BREAKER_HALF_OPEN);
-    assert_false(breaker_admits(&breaker, 1000000)); /* K2 */
+    assert_false(breaker_admits(&breaker, 1000000)); /* BK2 */
     breaker_report(&breaker, &rule, probe, false, 2000);
     assert_int_equal(breaker.state, BREAKER_OPEN);
     assert_false(breaker_admits(&breaker, 2999));
@@ -135,7 +135,7 @@ static void it_half_opens_for_one_call(void **state)
     assert_int_equal(breaker.state, BREAKER_CLOSED); /* counts from 0 */
 }
 
-/* K3 */
+/* BK3 */
 static void calls_from_before_it_opened_change_nothing(void **state)
 {
     struct breaker breaker = {.state = BREAKER_CLOSED};

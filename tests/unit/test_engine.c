@@ -389,7 +389,7 @@ static void gated_call(struct fixture *fixture, struct gate *gate, struct query 
     ret_query->call.done = wait_and_count;
 }
 
-/* E6: past its bound the queue refuses, and what it took before is answered all the same. */
+/* EN6: past its bound the queue refuses, and what it took before is answered all the same. */
 static void a_full_queue_refuses_by_name_and_answers_what_it_took(void **state)
 {
     struct fixture *fixture = *state;
@@ -462,7 +462,7 @@ static enum status fail_flush(struct store *store, struct err *err)
     return err_set(err, E_UNKNOWN, "the disk is gone");
 }
 
-/* E5, and the server can see it. */
+/* EN5, and the server can see it. */
 static void an_engine_that_stopped_for_good_says_so(void **state)
 {
     struct fixture *fixture = *state;

@@ -246,7 +246,7 @@ static void assert_replayed(
     }
 }
 
-/* The clocks stand still, so that nothing but the notice can wake it (E7). */
+/* The clocks stand still, so that nothing but the notice can wake it (EN7). */
 static void who_waits_hears_of_a_seal_by_a_different_process(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void who_waits_asks_again_when_the_notice_is_lost(void **state)
 
 /* ---- commits under way ---------------------------------------------------------------------- */
 
-/* E1, S15: nobody is told of a grant that did not happen, and the engine goes on after it. */
+/* EN1, S15: nobody is told of a grant that did not happen, and the engine goes on after it. */
 static void a_call_learns_what_became_of_a_commit_under_way(void **state)
 {
     (void)state;
@@ -330,14 +330,14 @@ static int next_of(const struct engine_call *calls, const struct op_id *id)
     int found = -1;
     for (int i = 0; i < LINE; i++) {
         if (op_id_equal(&calls[i].decision.next.parent, id)) {
-            assert_int_equal(found, -1); /* L1 */
+            assert_int_equal(found, -1); /* LN1 */
             found = i;
         }
     }
     return found;
 }
 
-/* L1: each of the second engine loses a race against one of the first, and is decided again. */
+/* LN1: each of the second engine loses a race against one of the first, and is decided again. */
 static void deliveries_of_two_processes_stand_in_one_line(void **state)
 {
     (void)state;
@@ -549,7 +549,7 @@ static void a_store_that_will_never_know_stops_the_engine(void **state)
     world.lost = true;
     call = begin_call("other");
     assert_int_equal(engine_do(world.engines[0], &call), E_UNKNOWN);
-    assert_true(engine_failure(world.engines[0], NULL)); /* E5 */
+    assert_true(engine_failure(world.engines[0], NULL)); /* EN5 */
 }
 
 /* A fence of a different process is not from a lost future (quarantine.h), though its operation is

@@ -111,7 +111,7 @@ static void each_names_the_one_before_it(void **state)
     struct record first = effect(1, RECORD_PENDING, 0);
     lane_remember(NULL, &first, &request, &lane_key, &lane);
     assert_int_equal(lane.version, 1);
-    assert_int_equal(lane.window_expires_ms, 1000 + 2000 + 5000); /* L2 */
+    assert_int_equal(lane.window_expires_ms, 1000 + 2000 + 5000); /* LN2 */
     second = effect(2, RECORD_PENDING, 0);
     second.source =
         (struct source){.type = before_of(&lane, NULL, 1000, text), .id = request.source.id};
@@ -176,7 +176,7 @@ static void a_lane_has_records_of_one_kind(void **state)
     request = joining(SLICE_LIT("a"));
     request.key = key;
     assert_int_equal(lane_key_seal(&request, &of_effects, NULL), OK);
-    assert_false(digest_equal(&of_deliveries.hash, &of_effects.hash)); /* L3 */
+    assert_false(digest_equal(&of_deliveries.hash, &of_effects.hash)); /* LN3 */
 }
 
 static void no_request_can_name_the_record_of_a_lane(void **state)

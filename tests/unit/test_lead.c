@@ -431,7 +431,7 @@ static void *lead_on_and_on(void *context)
     return NULL;
 }
 
-/* T3: however many lead, the engine's thread gets the turn when it needs it. */
+/* ET3: however many lead, the engine's thread gets the turn when it needs it. */
 static void those_who_lead_leave_the_engines_thread_its_turn(void **state)
 {
     struct fixture *fixture = *state;

@@ -121,6 +121,8 @@ static const struct row {
         "outcome_not_sealed"},
     {REFUSAL_OVERLOADED, 503, "overloaded", "no", "after", "ERR503_SERVICE_UNAVAILABLE",
         "OVERLOADED", "overloaded", "api_error", "overloaded"},
+    {REFUSAL_LIMIT, 503, "limit_reached", "no", "after", "ERR503_SERVICE_UNAVAILABLE",
+        "LIMIT_REACHED", "limit_reached", "api_error", "limit_reached"},
     {REFUSAL_MEMORY, 503, "out_of_memory", "no", "safe", "ERR503_SERVICE_UNAVAILABLE",
         "OUT_OF_MEMORY", "out_of_memory", "api_error", "out_of_memory"},
     {REFUSAL_SPOOL, 507, "spool_full", "no", "safe", "ERR507_INSUFFICIENT_STORAGE", "SPOOL_FULL",

@@ -1,4 +1,4 @@
-/* Bodies at rest: V1 to V4 of base/vault.h. */
+/* Bodies at rest: VT1 to VT4 of base/vault.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -82,7 +82,7 @@ static enum status open_as(
     if (status == OK) {
         assert_true(slice_is(buf_view(&out), expected));
     } else {
-        assert_int_equal(out.len, 0); /* V1 */
+        assert_int_equal(out.len, 0); /* VT1 */
     }
     buf_release(&out);
     return status;
@@ -162,7 +162,7 @@ static void a_body_belongs_to_one_record(void **state)
     vault_free(vault);
 }
 
-/* V2 */
+/* VT2 */
 static void the_first_key_seals_and_all_keys_open(void **state)
 {
     const char *old_only[] = {write_key("old", 0)};
@@ -227,7 +227,7 @@ static void a_bad_key_file_is_refused_by_name(void **state)
         assert_non_null(strstr(err.text, rows[i].says));
         assert_non_null(strstr(err.text, files[0]));
         if (rows[i].size > 0) {
-            assert_null(strstr(err.text, "01234567")); /* V4 */
+            assert_null(strstr(err.text, "01234567")); /* VT4 */
         }
         assert_null(vault);
     }
@@ -270,10 +270,10 @@ static void a_key_of_our_own_is_made_once(void **state)
     vault_free(first);
     vault_free(second);
     assert_int_equal(chmod(options.own_path, 0644), 0);
-    assert_int_equal(vault_new(&options, &first, &err), E_INVALID); /* V3 */
+    assert_int_equal(vault_new(&options, &first, &err), E_INVALID); /* VT3 */
 }
 
-/* V4: the block is looked at when it is given back. */
+/* VT4: the block is looked at when it is given back. */
 static bool freed_clean;
 static void *resize_watched(void *context, void *pointer, size_t size)
 {

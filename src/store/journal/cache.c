@@ -2,12 +2,12 @@
  * Frames that were read for a duplicate, so that the next one reads no file: the record, and the
  * body of its outcome.
  *
- * A frame is named by its place, which is never written again (J1) except when the whole segment is
- * replaced: squeezed, erased from, or archived. Then its frames are dropped (segment_replaced). A
- * frame is kept only if it is stable: what is not may be taken back and its place used again. What
- * is kept was checked; who finds it compares it with the index or the record as if it came from the
- * file. A key that is granted again or moved has a new place. Only the thread of the commits uses
- * it.
+ * A frame is named by its place, which is never written again (JF1) except when the whole segment
+ * is replaced: squeezed, erased from, or archived. Then its frames are dropped
+ * (segment_replaced). A frame is kept only if it is stable: what is not may be taken back and its
+ * place used again. What is kept was checked; the caller compares it with the index or the record
+ * as if it came from the file. A key that is granted again or moved has a new place. Only the
+ * thread of the commits uses it.
  */
 #include <string.h>
 

@@ -10,7 +10,7 @@
  *   It rolls.     A segment with a successor is complete, and is copied as it is.
  *   It squeezes.  By rename: an open file stays as it was. A squeezed segment's live records are
  *                 stable at the end of the journal before the rename, and the end is copied later.
- *   It squeezes several. J7 has to hold in the copy too. So closed segments are copied newest
+ *   It squeezes several. JF7 has to hold in the copy too. So closed segments are copied newest
  *                 first: when one is squeezed, the older ones that are copied after it are as well.
  *                 When a segment that was made during the copy is squeezed already, the older ones
  *                 are copied again.
@@ -220,7 +220,7 @@ static void forget_older(struct copier *copier, uint64_t number)
     copier->first = number + 1;
 }
 
-/* Copies newest first, down to those whose copies are already squeezed (J7). */
+/* Copies newest first, down to those whose copies are already squeezed (JF7). */
 static enum status copy_older(struct copier *copier, uint64_t newest, struct err *err)
 {
     uint64_t squeezed = copier->squeezed;
@@ -291,7 +291,7 @@ static enum cursor_result read_again(struct cursor *cursor, struct cursor_batch 
 static enum status check_end(struct cursor *cursor, uint64_t number, struct err *err)
 {
     ASSERT(!cursor->squeezed);
-    ASSERT(cursor->offset % JOURNAL_BLOCK_BYTES == 0); /* J1 */
+    ASSERT(cursor->offset % JOURNAL_BLOCK_BYTES == 0); /* JF1 */
     for (unsigned tries = 0;; tries++) {
         struct cursor_batch batch;
         enum cursor_result result = read_again(cursor, &batch);

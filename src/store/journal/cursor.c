@@ -144,7 +144,7 @@ enum cursor_result cursor_next(struct cursor *cursor, struct cursor_batch *ret_b
     const char *wrong = batch_check(ret_batch->bytes, header, cursor->seed, cursor->offset);
     if (wrong != NULL) {
         ret_batch->wrong = wrong;
-        /* More zero sectors than were written: some never reached the disk (J3). */
+        /* More zero sectors than were written: some never reached the disk (JF3). */
         uint32_t zero_sectors = batch_zero_sectors(ret_batch->bytes, header->content);
         bool torn = !cursor->squeezed && zero_sectors > header->zero_sectors;
         return torn ? CURSOR_TORN : CURSOR_DAMAGE;

@@ -80,7 +80,7 @@ static void cell_set(struct due_heap *heap, uint32_t cell, uint32_t position)
     heap->entries[position].cell = cell;
 }
 
-/* Empties a cell, and closes the gap with cells that may move there (D3). */
+/* Empties a cell, and closes the gap with cells that may move there (JD3). */
 static void cell_clear(struct due_heap *heap, uint32_t cell)
 {
     uint32_t mask = heap->cells_count - 1;
@@ -105,7 +105,7 @@ static void entry_place(struct due_heap *heap, uint32_t position, const struct d
     heap->cells[entry->cell] = position + 1;
 }
 
-/* Moves an entry from a free position to its place (D2). */
+/* Moves an entry from a free position to its place (JD2). */
 static void entry_sift(struct due_heap *heap, uint32_t at, struct due_entry entry)
 {
     while (at > 0 && heap->entries[(at - 1) / 2].order > entry.order) {
@@ -169,7 +169,7 @@ static void heap_put(struct due_heap *heap, const struct slot *slot, uint64_t or
 {
     ASSERT(heap->count < heap->room); /* dues_reserve */
     uint32_t cell = cell_find(heap, slot->key_high, slot->key_low);
-    ASSERT(heap->cells[cell] == 0); /* D1 */
+    ASSERT(heap->cells[cell] == 0); /* JD1 */
     heap->count++;
     entry_sift(heap, heap->count - 1,
         (struct due_entry){
@@ -178,9 +178,9 @@ static void heap_put(struct due_heap *heap, const struct slot *slot, uint64_t or
 
 static void heap_remove(struct due_heap *heap, const struct slot *slot)
 {
-    ASSERT(heap->count > 0); /* D1 */
+    ASSERT(heap->count > 0); /* JD1 */
     uint32_t cell = cell_find(heap, slot->key_high, slot->key_low);
-    ASSERT(heap->cells[cell] != 0); /* D1 */
+    ASSERT(heap->cells[cell] != 0); /* JD1 */
     uint32_t at = heap->cells[cell] - 1;
     cell_clear(heap, cell);
     heap->count--;
@@ -192,7 +192,7 @@ static void heap_remove(struct due_heap *heap, const struct slot *slot)
 static void heap_move(struct due_heap *heap, const struct slot *slot, uint64_t order)
 {
     uint32_t cell = cell_find(heap, slot->key_high, slot->key_low);
-    ASSERT(heap->cells[cell] != 0); /* D1 */
+    ASSERT(heap->cells[cell] != 0); /* JD1 */
     uint32_t at = heap->cells[cell] - 1;
     struct due_entry entry = heap->entries[at];
     entry.order = order;
@@ -296,14 +296,14 @@ static void heap_check(const struct due_heap *heap)
     uint32_t cells = 0;
     for (uint32_t i = 0; i < heap->count; i++) {
         const struct due_entry *entry = &heap->entries[i];
-        ASSERT(i == 0 || heap->entries[(i - 1) / 2].order <= entry->order);           /* D2 */
-        ASSERT(entry->cell < heap->cells_count && heap->cells[entry->cell] == i + 1); /* D3 */
-        ASSERT(cell_find(heap, entry->key_high, entry->key_low) == entry->cell);      /* D3 */
+        ASSERT(i == 0 || heap->entries[(i - 1) / 2].order <= entry->order);           /* JD2 */
+        ASSERT(entry->cell < heap->cells_count && heap->cells[entry->cell] == i + 1); /* JD3 */
+        ASSERT(cell_find(heap, entry->key_high, entry->key_low) == entry->cell);      /* JD3 */
     }
     for (uint32_t i = 0; i < heap->cells_count; i++) {
         cells += heap->cells[i] != 0;
     }
-    ASSERT(cells == heap->count); /* D3 */
+    ASSERT(cells == heap->count); /* JD3 */
     ASSERT(heap->count <= heap->room);
 }
 
@@ -335,15 +335,15 @@ void dues_check(const struct dues *dues, struct index *index)
             enum due_group group = slot_group(slot);
             if (group != DUE_NOT) {
                 const struct due_entry *entry = heap_entry(&dues->groups[slot->kind][group], slot);
-                ASSERT(entry != NULL);               /* D1 */
-                ASSERT(entry->order == slot->due_s); /* D1 */
+                ASSERT(entry != NULL);               /* JD1 */
+                ASSERT(entry->order == slot->due_s); /* JD1 */
                 wanted++;
             }
             if (slot->status == RECORD_UNKNOWN) {
-                ASSERT(heap_entry(&dues->unknown[slot->kind], slot) != NULL); /* D1 */
+                ASSERT(heap_entry(&dues->unknown[slot->kind], slot) != NULL); /* JD1 */
                 wanted++;
             }
         }
     }
-    ASSERT(entries == wanted); /* D1: and in no other */
+    ASSERT(entries == wanted); /* JD1: and in no other */
 }

@@ -8,10 +8,10 @@
  * the unknown records of each kind by the time of their last change.
  *
  * Invariants (dues_check asserts them):
- *   D1  a slot has an entry in the group that slot_group names, with the slot's due second, and in
+ *   JD1 a slot has an entry in the group that slot_group names, with the slot's due second, and in
  *       no other group; an unknown record also has an entry among the unknown ones of its kind.
- *   D2  no entry is earlier than its parent in the heap.
- *   D3  each entry's cell holds its position, and is at the key's home or after it, with no empty
+ *   JD2 no entry is earlier than its parent in the heap.
+ *   JD3 each entry's cell holds its position, and is at the key's home or after it, with no empty
  *       cell between.
  * So there are exactly as many entries as waiting records: renewals and short operations leave
  * nothing behind. An entry takes 32 bytes and two to four cells of 4 bytes. A full group doubles: a
@@ -43,7 +43,7 @@ struct due_entry {
     uint64_t key_high; /* as in the slot */
     uint64_t key_low;
     uint64_t order; /* the due second; for unknown records: milliseconds of the last change */
-    uint32_t cell;  /* D3 */
+    uint32_t cell;  /* JD3 */
     uint32_t unused;
 };
 

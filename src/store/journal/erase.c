@@ -97,7 +97,7 @@ void erase_mark(struct journal *journal, const struct record *record)
         record->request.bytes == 0) {
         return;
     }
-    /* Its body is in the segments that were written since it was made (J6). */
+    /* Its body is in the segments that were written since it was made (JF6). */
     for (size_t i = journal->segments_count; i > 0; i--) {
         struct segment *segment = &journal->segments[i - 1];
         segment->erasable = true;

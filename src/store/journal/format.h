@@ -5,16 +5,16 @@
  * zeros up to the next block. Everything is little-endian and without compiler padding.
  *
  * Invariants (cited by number elsewhere):
- *   J1  a batch starts on a block, so that an acknowledged sector is never written again.
- *   J2  batches are numbered densely from 1, across segments.
- *   J3  a batch is written only where zeros were written and flushed before. So a sector that never
+ *   JF1 a batch starts on a block, so that an acknowledged sector is never written again.
+ *   JF2 batches are numbered densely from 1, across segments.
+ *   JF3 a batch is written only where zeros were written and flushed before. So a sector that never
  *       reached the disk reads as zeros, which distinguishes a torn batch from a damaged one.
- *   J4  the chain, the segment and the offset are part of every checksum: a frame in a different
+ *   JF4 the chain, the segment and the offset are part of every checksum: a frame in a different
  *       place than it was written to fails the check.
- *   J5  one flush is in flight at a time: nothing was ever written after a torn batch.
- *   J6  a record's bodies are in the same segment as its latest frame. So a segment without live
+ *   JF5 one flush is in flight at a time: nothing was ever written after a torn batch.
+ *   JF6 a record's bodies are in the same segment as its latest frame. So a segment without live
  *       records has no live bodies either.
- *   J7  segments are squeezed oldest first, and only those before the newest saved index. So a
+ *   JF7 segments are squeezed oldest first, and only those before the newest saved index. So a
  *       record that was squeezed out never comes back from an older frame.
  *
  * Does not: read or write files. All decoders here accept hostile bytes.
@@ -131,7 +131,7 @@ void segment_header_encode(
 const char *segment_header_decode(
     const unsigned char block[JOURNAL_BLOCK_BYTES], struct segment_header *ret_header);
 
-/* The seed of the checksums of one segment (J4). */
+/* The seed of the checksums of one segment (JF4). */
 uint32_t segment_seed(const unsigned char chain_id[16], uint64_t number);
 
 struct batch_header {

@@ -8,10 +8,10 @@
  *   empty      the next batch has a place, but nothing of it exists.
  *   open       in memory only. Crash: gone; nobody was answered.
  *   in flight  on its way. Crash: all, nothing, or some sectors of it are there; the rest are zeros
- *              (J3). Recovery keeps a whole batch and cuts any other; nobody was answered.
+ *              (JF3). Recovery keeps a whole batch and cuts any other; nobody was answered.
  *              A thread waits for it, or none does (flight_loose): then the next one that needs it
  *              to be stable, or asks, lands it.
- *   stable     acknowledged. Never written again (J1). The last few stay in memory, so that a seal
+ *   stable     acknowledged. Never written again (JF1). The last few stay in memory, so that a seal
  *              soon after its begin reads no file.
  *   failed     a write or flush failed: from now on the store returns only E_UNKNOWN (P11).
  *
@@ -21,11 +21,11 @@
  *         --no record in it is live--> squeezed --older than the retention--> archived
  *
  *   spare      a file of zeros, not a segment yet. Crash: removed at the next open.
- *   current    the last one. Zeros are written ahead of use (J3).
+ *   current    the last one. Zeros are written ahead of use (JF3).
  *   closed     complete: the next segment was made after its last batch was stable.
  *   squeezed   rewritten to a new file and renamed. Crash: either the old or the new file is there.
  *
- * Segment files are not reused: zeros distinguish a torn tail from damage (J3), so an old file
+ * Segment files are not reused: zeros distinguish a torn tail from damage (JF3), so an old file
  * would have to be overwritten with zeros too, and nothing would be gained.
  *
  * Threads: the engine's thread calls everything but flush. mutex guards the state that the flushing
@@ -89,7 +89,7 @@ struct buffer {
 struct tail {
     uint64_t number;
     uint64_t size;   /* its maximal end */
-    uint64_t zeroed; /* zeros were written and flushed up to here (J3) */
+    uint64_t zeroed; /* zeros were written and flushed up to here (JF3) */
     uint32_t seed;
     int fd;       /* for zeros ahead; O_DIRECT unless batches are buffered */
     int fd_batch; /* for batches, with the flags of the way; fd itself when they are buffered */
@@ -132,7 +132,7 @@ struct journal {
     struct store_clock clock; /* the time that decisions use */
 
     struct index index;
-    struct dues dues;         /* agrees with the index (D1) */
+    struct dues dues;         /* agrees with the index (JD1) */
     struct store_head head;   /* includes everything committed */
     struct store_tally tally; /* of the records in the index */
     uint64_t fence;           /* the highest given out */

@@ -79,7 +79,7 @@ static bool key_less(const struct slot *slot, uint64_t high, uint64_t low)
     return slot->key_high < high || (slot->key_high == high && slot->key_low < low);
 }
 
-/* The position of the first slot not less than the key, or where it would go (X2). */
+/* The position of the first slot not less than the key, or where it would go (IX2). */
 static uint32_t part_search(const struct part *part, uint64_t high, uint64_t low)
 {
     uint32_t at = home_of(high, part->homes);
@@ -307,10 +307,10 @@ static void part_check(const struct part *part, unsigned number)
         }
         uint32_t home = home_of(slot->key_high, part->homes);
         ASSERT(slot_part(slot) == number);
-        ASSERT(home <= i);                                                         /* X1 */
-        ASSERT(home >= gap);                                                       /* X1 */
-        ASSERT(before == NULL || key_less(before, slot->key_high, slot->key_low)); /* X2 */
-        ASSERT(!slot_expires(slot) || slot->due_s >= part->window_min);            /* X3 */
+        ASSERT(home <= i);                                                         /* IX1 */
+        ASSERT(home >= gap);                                                       /* IX1 */
+        ASSERT(before == NULL || key_less(before, slot->key_high, slot->key_low)); /* IX2 */
+        ASSERT(!slot_expires(slot) || slot->due_s >= part->window_min);            /* IX3 */
         before = slot;
         count++;
     }

@@ -5,12 +5,12 @@
  * by hash, that grows on its own, so that no growth stalls for long.
  *
  * Invariants (index_check asserts them):
- *   X1  a slot's home is its hash scaled to the partition's homes; the slot is there or after it,
+ *   IX1 a slot's home is its hash scaled to the partition's homes; the slot is there or after it,
  *       with no empty slot between.
- *   X2  the slots of a partition are ordered by hash. So a search ends at the first greater hash,
+ *   IX2 the slots of a partition are ordered by hash. So a search ends at the first greater hash,
  *       finding by the first 48 bits of a hash is a search too, and a scan in hash order needs no
  *       sorting.
- *   X3  window_min is no later than the end of any window in the partition, so a partition where
+ *   IX3 window_min is no later than the end of any window in the partition, so a partition where
  *       nothing has expired is skipped without reading its slots.
  *
  * 40 bytes a slot, at most 3/4 full, grown by a quarter: 53 to 67 bytes a key. Fuller tables save
@@ -50,7 +50,7 @@ struct part {
     uint32_t room;       /* all slots: the homes and some after them */
     uint32_t count;      /* slots in use */
     uint32_t end;        /* no slot from here on is in use */
-    uint32_t window_min; /* X3 */
+    uint32_t window_min; /* IX3 */
 };
 
 struct index {

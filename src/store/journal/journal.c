@@ -399,8 +399,8 @@ static void journal_check(struct journal *journal)
     for (size_t i = 0; i < journal->segments_count; i++) {
         ASSERT(journal->segments[i].number == journal->segments[0].number + i);
         ASSERT(!journal->segments[i].squeezed || journal->segments[i].live == 0);
-        ASSERT(
-            !journal->segments[i].squeezed || i == 0 || journal->segments[i - 1].squeezed); /* J7 */
+        /* JF7 */
+        ASSERT(!journal->segments[i].squeezed || i == 0 || journal->segments[i - 1].squeezed);
         live += journal->segments[i].live;
     }
     ASSERT(live == journal->index.count);
@@ -408,9 +408,9 @@ static void journal_check(struct journal *journal)
     (void)pthread_mutex_lock(&journal->mutex);
     ASSERT(atomic_load(&journal->stable) <= journal->next.place);
     ASSERT(
-        journal->read_only || place_offset(journal->next.place) <= journal->tail.zeroed); /* J3 */
+        journal->read_only || place_offset(journal->next.place) <= journal->tail.zeroed); /* JF3 */
     ASSERT(place_offset(journal->next.place) % JOURNAL_BLOCK_BYTES == 0 ||
-           journal->segments[journal->segments_count - 1].squeezed); /* J1 */
+           journal->segments[journal->segments_count - 1].squeezed); /* JF1 */
     ASSERT(journal->active->len == 0 || journal->active->mark.place == journal->next.place);
     recent_check(journal);
     (void)pthread_mutex_unlock(&journal->mutex);

@@ -24,7 +24,7 @@ enum {
 
 static const char witness_magic[8] = {'O', 'N', 'C', 'E', 'w', 'i', 't', '1'};
 
-/* Drops expired records from one partition, and finds its earliest window again (X3). */
+/* Drops expired records from one partition, and finds its earliest window again (IX3). */
 static void sweep_part(struct journal *journal, unsigned number, uint32_t cutoff_s)
 {
     struct index *index = &journal->index;
@@ -78,7 +78,7 @@ static enum status unknown_read(struct journal *journal, struct err *err)
              first = due_heap_first(heap), reads++) {
             const struct record *record;
             const struct slot *slot = index_seek(&journal->index, first->key_high, first->key_low);
-            ASSERT(slot != NULL && slot->key_low == first->key_low); /* D1 */
+            ASSERT(slot != NULL && slot->key_low == first->key_low); /* JD1 */
             arena_clear(&arena);
             status = record_read(journal, slot, &arena, &record, err);
             if (status == OK) {

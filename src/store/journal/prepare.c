@@ -7,7 +7,7 @@
 #include "core/source.h"
 #include "store/journal/impl.h"
 
-/* *ret_durable: the record, and with it its bodies (J6), is on stable storage. */
+/* *ret_durable: the record, and with it its bodies (JF6), is on stable storage. */
 static enum status key_read(struct journal *journal, const struct digest *hash, struct arena *arena,
     const struct record **ret_record, bool *ret_durable, struct err *err)
 {

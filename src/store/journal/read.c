@@ -407,7 +407,7 @@ static bool due_read(void *context, const struct due_entry *entry)
         return false;
     }
     const struct slot *slot = index_seek(&journal->index, entry->key_high, entry->key_low);
-    ASSERT(slot != NULL); /* D1 */
+    ASSERT(slot != NULL); /* JD1 */
     ASSERT(slot->key_high == entry->key_high && slot->key_low == entry->key_low);
     const struct record *record = NULL;
     arena_clear(search->scratch);

@@ -1,7 +1,7 @@
 /*
  * Recovery: the newest saved index, and every batch after it, folded into the index.
  *
- * An invalid batch at the very end is torn if some of its sectors were never written (J3); it was
+ * An invalid batch at the very end is torn if some of its sectors were never written (JF3); it was
  * not acknowledged and is cut by writing zeros over it. Everything else that is invalid is
  * corruption: E_CORRUPT says where, and nothing is changed.
  */
@@ -209,7 +209,7 @@ static enum status zeros_check(
     return OK;
 }
 
-/* Whether a batch begins at a later block: then everything before it is damaged (J5). */
+/* Whether a batch begins at a later block: then everything before it is damaged (JF5). */
 static enum status batches_behind(
     struct cursor *cursor, uint64_t from, bool *ret_found, struct err *err)
 {
@@ -260,7 +260,7 @@ static enum status tail_check(
 
 /*
  * For a reader that finds no whole batch: a writer may not have completed it yet. But if a later
- * batch exists, this one was stable before that one was begun (J5), and reading it once more shows
+ * batch exists, this one was stable before that one was begun (JF5), and reading it once more shows
  * it whole. If not, it is damaged (P11). *ret_result is CURSOR_BATCH if it is whole.
  */
 static enum status reader_goes_on(struct recovery *recovery, struct cursor *cursor,
@@ -452,7 +452,7 @@ static enum status recovery_cut(struct recovery *recovery, struct err *err)
         failed = remains_zero(recovery);
     }
     if (failed == 0) {
-        /* Zeros that a killed process wrote ahead may not be on the disk yet (J3). */
+        /* Zeros that a killed process wrote ahead may not be on the disk yet (JF3). */
         failed = journal->io->fsync(journal->io->context, journal->tail.fd);
     }
     return failed == 0 ? OK

@@ -11,7 +11,7 @@
  *   Crash while rewriting: `squeeze.tmp` is left and removed later; the segment is as it was.
  *   Crash after the rename: the segment is squeezed, as its header says.
  *
- * Oldest first (J7): if a younger segment were squeezed before an older one, a recovery without a
+ * Oldest first (JF7): if a younger segment were squeezed before an older one, a recovery without a
  * saved index would bring back records of the older one that were replaced in the younger one.
  */
 #include <errno.h>

@@ -86,7 +86,7 @@ static int left_write(struct batch_writer *writer)
     return failed;
 }
 
-/* Gives what is left to the ring. If that refuses, the write is made in this thread (W2). */
+/* Gives what is left to the ring. If that refuses, the write is made in this thread (WY2). */
 static void left_begin(struct batch_writer *writer)
 {
     const struct io *io = writer->io;

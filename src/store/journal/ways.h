@@ -6,11 +6,11 @@
  *   uring      the same; a write that no thread waits for is given to the kernel through a ring. A
  *              thread that waits has its write sooner without one.
  *
- * Promises:  W1  a write that ended without failure is on stable storage as a whole.
- *            W2  a ring that refuses a write is not used again, so that no write is made twice:
+ * Promises:  WY1 a write that ended without failure is on stable storage as a whole.
+ *            WY2 a ring that refuses a write is not used again, so that no write is made twice:
  *                the writer is direct from then on. It stays open, because others may watch its
  *                descriptor.
- *            W3  measuring never fails a start. If it cannot be done, the way is buffered.
+ *            WY3 measuring never fails a start. If it cannot be done, the way is buffered.
  * Threads:   one writer is used by one thread at a time; its way may be read by any.
  */
 #ifndef ONCE_STORE_JOURNAL_WAYS_H

@@ -199,7 +199,7 @@ static enum status flight_start(
     }
     ASSERT(place_segment(buffer->mark.place) == journal->tail.number);
     size_t length = (size_t)block_up(buffer->len);
-    ASSERT(place_offset(buffer->mark.place) + length <= journal->tail.zeroed); /* J3 */
+    ASSERT(place_offset(buffer->mark.place) + length <= journal->tail.zeroed); /* JF3 */
     journal->flight = buffer;
     journal->active = buffer_behind(journal, buffer);
     ASSERT(journal->active->len == 0);
@@ -292,7 +292,7 @@ const struct store_flight journal_flight = {
     .event = journal_flush_event,
 };
 
-/* A body in a different segment is written again, so that it is in its record's segment (J6). */
+/* A body in a different segment is written again, so that it is in its record's segment (JF6). */
 static bool body_moves(const struct body_ref *body, struct slice bytes, uint64_t segment)
 {
     return bytes.len == 0 && body->retained && body->bytes > 0 &&
