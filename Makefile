@@ -56,7 +56,7 @@ install: build ## binary, libraries, headers, pkg-config, man page, completions 
 
 package-sdks: ## the archives of the SDKs, into build-sdks: wheel, sdist, npm tarball, Go module
 	@tools/deps test
-	@tools/package_sdks build-sdks
+	@GO_MODULE="$(GO_MODULE)" tools/package_sdks build-sdks
 
 clean: ## remove every build directory
 	@rm -rf build build-*

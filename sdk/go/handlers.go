@@ -402,13 +402,24 @@ func (k *recorder) finish() {
 	}
 	switch {
 	case k.isThrough && err != nil:
-		panic(http.ErrAbortHandler) // what has left must not look whole
+		k.abort()
 	case err != nil:
 		k.refuse("outcome_not_sealed", k.grant.OperationID, 0)
 	case !k.isThrough:
 		k.leave(effect)
 		k.send(k.status, k.body)
 	}
+}
+
+// abort cuts an answer short that has left in part: it must not look whole. The connection is
+// closed first: where a panic is recovered on its way out, the answer would get its end.
+func (k *recorder) abort() {
+	if hijacker, is := k.w.(http.Hijacker); is {
+		if conn, _, err := hijacker.Hijack(); err == nil {
+			_ = conn.Close()
+		}
+	}
+	panic(http.ErrAbortHandler)
 }
 
 func (k *recorder) seal(ctx context.Context, status string) error {

@@ -3,7 +3,8 @@
 //     app.use(once(new Fences("http://127.0.0.1:7411")));
 //
 // Mount it before the body parsers: it reads the body, and puts it back for them. Answers to fenced
-// requests are read whole before they are sent. Reads pass through untouched.
+// requests are held back until they are sealed; larger ones than answerBytesMax go through as they
+// come. Reads pass through untouched.
 import { find } from "./client.js";
 import { Handlers, requestOf } from "./handlers.js";
 
@@ -25,7 +26,12 @@ async function fence(handlers, req, res, next) {
   req.onceGrant = begun;
   req.headers["idempotency-key"] ??= find(request.headers, "Idempotency-Key"); // a new one
   handlers.hold(begun, res);
-  keep(res, (answer) => handlers.end(begun, request, answer));
+  keep(res, {
+    bytesMax: handlers.answerBytesMax,
+    whole: (answer) => handlers.end(begun, request, answer),
+    head: (answer) => handlers.head(begun, request, answer),
+    through: (status) => handlers.endThrough(begun, status),
+  });
   return next();
 }
 
@@ -73,18 +79,35 @@ function headersOf(res) {
     .map((value) => [name, String(value)]));
 }
 
-/** Holds the handler's answer back until `end` has turned it into the one that leaves. */
-function keep(res, end) {
-  const pieces = [];
+/** Holds the handler's answer back until `whole` has turned it into the one that leaves. One that
+ *  is larger than bytesMax leaves as it comes, after `head`; its end comes after `through`. */
+function keep(res, { bytesMax, whole, head, through }) {
+  let pieces = [];
+  let size = 0;
+  let isThrough = false;
   const own = { write: res.write, end: res.end, writeHead: res.writeHead,
     flushHeaders: res.flushHeaders };
-  const add = (piece, encoding) => {
-    if (piece === undefined || piece === null || typeof piece === "function") return;
-    pieces.push(Buffer.from(piece, typeof encoding === "string" ? encoding : undefined));
+  const bytesOf = (piece, encoding) =>
+    piece === undefined || piece === null || typeof piece === "function" ? Buffer.alloc(0)
+      : Buffer.from(piece, typeof encoding === "string" ? encoding : undefined);
+  const add = (bytes) => {
+    pieces.push(bytes);
+    size += bytes.length;
   };
   const called = (...args) => {
     const callback = args.find((each) => typeof each === "function");
     if (callback) process.nextTick(callback);
+  };
+  const answerOf = (body) => ({ status: res.statusCode, headers: headersOf(res), body });
+  const leave = () => {
+    isThrough = true;
+    const { headers } = head(answerOf());
+    for (const name of res.getHeaderNames()) res.removeHeader(name);
+    put(res, headers);
+    Object.assign(res, { writeHead: own.writeHead, flushHeaders: own.flushHeaders });
+    const held = Buffer.concat(pieces);
+    pieces = [];
+    if (held.length > 0) own.write.call(res, held);
   };
   res.flushHeaders = () => {};
   res.writeHead = (status, ...rest) => {
@@ -97,15 +120,28 @@ function keep(res, end) {
     return res;
   };
   res.write = (piece, encoding, callback) => {
-    add(piece, encoding);
+    const bytes = bytesOf(piece, encoding);
+    if (!isThrough && size + bytes.length > bytesMax) leave();
+    if (isThrough) return own.write.call(res, piece, encoding, callback);
+    add(bytes);
     called(encoding, callback);
     return true;
   };
   res.end = (piece, encoding, callback) => {
-    add(piece, encoding);
-    Object.assign(res, own);
-    const answer = { status: res.statusCode, headers: headersOf(res), body: Buffer.concat(pieces) };
-    end(answer).then((last) => {
+    const bytes = bytesOf(piece, encoding);
+    res.end = () => res; // once is enough
+    if (isThrough) {
+      if (bytes.length > 0) own.write.call(res, bytes);
+      through(res.statusCode).then(() => {
+        Object.assign(res, own);
+        res.end();
+        called(piece, encoding, callback);
+      }).catch((error) => res.destroy(error));
+      return res;
+    }
+    add(bytes);
+    whole(answerOf(Buffer.concat(pieces))).then((last) => {
+      Object.assign(res, own);
       for (const name of res.getHeaderNames()) res.removeHeader(name);
       say(res, last);
       called(piece, encoding, callback);

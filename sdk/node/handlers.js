@@ -37,7 +37,7 @@ export class Handlers {
     const { methods, ttlMs, ttlMinMs, ttlMaxMs } = this.#profile;
     this.#options = { methods, wait: "10s", lease: "60s",
       ttl: ttlMs === null ? undefined : `${ttlMs}ms`, principal: principalOf, onStatus: {},
-      bodyBytesMax: 10 << 20, ...options };
+      bodyBytesMax: 10 << 20, answerBytesMax: 10 << 20, ...options };
     const ttl = millisecondsOf(this.#options.ttl);
     if (ttlMaxMs !== null && !(ttl >= ttlMinMs && ttl <= ttlMaxMs)) {
       throw new TypeError(
@@ -47,6 +47,10 @@ export class Handlers {
 
   get bodyBytesMax() {
     return this.#options.bodyBytesMax;
+  }
+
+  get answerBytesMax() {
+    return this.#options.answerBytesMax;
   }
 
   isFenced({ method, headers }) {
@@ -99,27 +103,52 @@ export class Handlers {
 
   /** Records the handler's answer. What it returns may leave. */
   async end(grant, request, answer) {
-    this.#stop(grant);
-    const end = endOf(answer.status, this.#options.onStatus, this.#profile.isSealed5xx);
+    const isKept = answer.body.length <= this.answerBytesMax;
     let effect;
     try {
-      if (end === "release") {
-        await grant.release(`the handler answered ${answer.status}`);
-        effect = "no";
-      } else if (end === "unknown") {
-        await grant.unknown(`the handler answered ${answer.status}`);
-        effect = "unknown";
-      } else {
-        await seal(grant, end, outcomeOf(answer, request.id));
-      }
+      effect = await this.#record(grant, answer.status,
+        isKept ? outcomeOf(answer, request.id) : undefined);
     } catch (error) {
       if (!(error instanceof OnceError)) throw error;
       return this.refuse(request, "outcome_not_sealed", grant.operationId);
     }
-    const mine = ours(request, grant.operationId, "first_seen", effect);
-    const said = mine.map(([name]) => name.toLowerCase());
-    const kept = answer.headers.filter(([name]) => !said.includes(name.toLowerCase()));
-    return { ...answer, headers: [...kept, ...mine] };
+    return { ...answer, headers: said(grant, request, answer, effect) };
+  }
+
+  /** The head of an answer that is too large to be held back, before it is recorded. */
+  head(grant, request, answer) {
+    return { status: answer.status, headers: said(grant, request, answer)
+      .filter(([name]) => name.toLowerCase() !== "content-length") };
+  }
+
+  /** Records such an answer, without its body. Its end leaves after that; if this throws, it must
+   *  not leave at all, so that the answer does not look whole. */
+  async endThrough(grant, status) {
+    await this.#record(grant, status);
+  }
+
+  /** The effect that is certain; undefined: it was sealed. Without an outcome the body is lost. */
+  async #record(grant, status, outcome) {
+    this.#stop(grant);
+    const end = endOf(status, this.#options.onStatus, this.#profile.isSealed5xx);
+    if (end === "release") {
+      await grant.release(`the handler answered ${status}`);
+      return "no";
+    }
+    if (end === "unknown") {
+      await grant.unknown(`the handler answered ${status}`);
+      return "unknown";
+    }
+    if (outcome !== undefined) {
+      try {
+        await grant.seal(outcome, { status: end });
+        return undefined;
+      } catch (error) {
+        if (!(error instanceof Problem) || error.status !== 413) throw error;
+      }
+    }
+    await grant.seal({ http: { status, is_body_lost: true } }, { status: end });
+    return undefined;
   }
 
   /** The handler threw, or its client saw no whole answer: nobody knows what it did. */
@@ -162,13 +191,11 @@ export class Handlers {
   }
 }
 
-async function seal(grant, status, outcome) {
-  try {
-    await grant.seal(outcome, { status });
-  } catch (error) {
-    if (!(error instanceof Problem) || error.status !== 413) throw error;
-    await grant.seal({ http: { status: outcome.http.status, is_body_lost: true } }, { status });
-  }
+/** The handler's fields, and those that say what Once did. */
+function said(grant, request, answer, effect) {
+  const mine = ours(request, grant.operationId, "first_seen", effect);
+  const names = mine.map(([name]) => name.toLowerCase());
+  return [...answer.headers.filter(([name]) => !names.includes(name.toLowerCase())), ...mine];
 }
 
 /** The fields that say what Once did. */

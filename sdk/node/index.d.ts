@@ -185,5 +185,9 @@ export interface HandlersOptions {
   onUnknown?: "hold" | "takeover";
   principal?: (request: FencedRequest) => string | undefined;
   onStatus?: Record<number, "seal" | "release" | "unknown">;
+  /** Of a request: 10 MiB. */
   bodyBytesMax?: number;
+  /** Of an answer that is held back and kept: 10 MiB. A larger one goes through as it comes and is
+   *  sealed without its body; duplicates get 410. */
+  answerBytesMax?: number;
 }

@@ -14,6 +14,10 @@
  * say. The head shows no more: a tenant could as well read its own newest entry, which its own read
  * has just made. Counts of records, which no proof needs, are not shown. Without the right to
  * audit, a caller sees neither.
+ *
+ * Entries about the whole store have no tenant: that segments were archived, that a process was
+ * interrupted, that somebody read every tenant's evidence. They are shown on the own socket alone,
+ * to a caller who asks for every tenant.
  */
 #include <stdio.h>
 
@@ -156,9 +160,10 @@ static void note_page(struct api_query *page)
 {
     struct evidence_page *self = CONTAINER_OF(page, struct evidence_page, page);
     struct api_request *request = page->request;
+    bool is_of_all = page->query.any_tenant;
     struct http_exchange *exchange = request->exchange;
     self->note = (struct note){.kind = NOTE_ACCESS_READ,
-        .tenant = request->caller.tenant,
+        .tenant = is_of_all ? SLICE_EMPTY : request->caller.tenant,
         .actor = request->caller.actor,
         .reason = reason_of(self),
         .count = page->query.count};
@@ -167,7 +172,7 @@ static void note_page(struct api_query *page)
         api_fail_memory(request);
         return;
     }
-    if (page->query.count > 0) {
+    if (page->query.count > 0 && !is_of_all) { /* else the id is in the reason only (P9) */
         self->note.operation_id = page->query.operation_id; /* it is this tenant's */
         self->note.about = self->about;
     }
@@ -201,6 +206,7 @@ void api_evidence_list(struct api_request *request)
         return;
     }
     self->page.query.kind = QUERY_ENTRIES;
+    self->page.query.any_tenant = slice_is(request->caller.tenant, "*"); /* on the own socket */
     self->page.answer = note_page;
     self->page.failed = page_failed;
     if (read_query(request, self, &err) != OK) {

@@ -112,7 +112,10 @@ static int local_evidence(struct backend *backend, const char *operation_id, con
     once_entry_visit visit, void *context)
 {
     struct once_error error = {0};
-    int result = once_evidence(backend->once, operation_id, after, visit, context, &error);
+    int result =
+        is_of_all(backend->cli)
+            ? inspect_evidence_all(backend->once, operation_id, after, visit, context, &error)
+            : once_evidence(backend->once, operation_id, after, visit, context, &error);
     return result == ONCE_OK ? CLI_OK : cli_fail(&error);
 }
 

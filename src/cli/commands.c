@@ -409,6 +409,9 @@ static const char *const tail_text[] = {
     "replaced by an older copy, or rewritten.",
     "Reading evidence through a server leaves an access.read entry. Those of this reader are not "
     "printed.",
+    "With --all-tenants each line begins with the tenant; * stands for entries about the whole "
+    "store, which no tenant sees: evidence.archived, evidence.interrupted, and some of "
+    "config.changed and access.read.",
     NULL,
 };
 
@@ -417,6 +420,7 @@ static const struct option_def tail_options[] = {
     FLAG("follow", "keep printing new entries until interrupted", .letter = 'f'),
     TEXT("operation", "ID", "only entries of this operation"),
     FLAG("checkpoint", "print the newest signed checkpoint, to be kept elsewhere"),
+    FLAG("all-tenants", "of every tenant, with a store or a server's socket"),
     OPT_STORE,
     OPT_SERVER,
     OPT_JSON,

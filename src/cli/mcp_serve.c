@@ -16,11 +16,11 @@
 #include "base/limits.h"
 #include "base/macros.h"
 #include "cli/mcp_tools.h"
+#include "mcp/lines.h"
 #include "mcp/reply.h"
 #include "mcp/scan.h"
 
 enum {
-    CHUNK_BYTES = 65536,
     TREE_BYTES_MAX = 1 << 29,
     ARENA_BYTES_MAX = 256 << 20,
     ANSWER_BYTES_MAX = 64 << 20,
@@ -43,6 +43,7 @@ struct own_server {
     struct buf out;     /* the answer */
     struct buf answer;  /* of a tool */
     struct arena arena; /* of a message */
+    bool is_alone;      /* nobody reads our answers any more */
 };
 
 /* A request. */
@@ -381,47 +382,42 @@ static bool write_answer(struct own_server *server)
     return true;
 }
 
-static bool take_lines(struct own_server *server, struct buf *bytes)
+/* A line of standard input. */
+static void take_input(void *context, struct slice line)
 {
-    size_t from = 0;
-    for (;;) {
-        const char *newline =
-            bytes->len == from ? NULL : memchr(bytes->data + from, '\n', bytes->len - from);
-        if (newline == NULL) {
-            break;
-        }
-        size_t end = (size_t)(newline - bytes->data);
-        if (slice_trim(slice_of(bytes->data + from, end - from)).len > 0) {
-            take_line(server, slice_of(bytes->data + from, end - from));
-            if (!write_answer(server)) {
-                return false;
-            }
-        }
-        from = end + 1;
+    struct own_server *server = context;
+    if (!server->is_alone && slice_trim(line).len > 0) {
+        take_line(server, line);
+        server->is_alone = !write_answer(server);
     }
-    memmove(bytes->data, bytes->data + from, bytes->len - from);
-    bytes->len -= from;
-    return true;
 }
 
-static int serve(struct own_server *server, struct buf *bytes)
+static void take_too_long(void *context)
 {
-    for (;;) {
-        size_t before = bytes->len;
-        char *room = buf_extend(bytes, CHUNK_BYTES);
+    struct own_server *server = context;
+    buf_clear(&server->out);
+    mcp_reply_error(&server->out, SLICE_EMPTY, MCP_INVALID_REQUEST,
+        "the message is larger than Once reads (16 MiB); nothing was done");
+    server->is_alone = server->is_alone || !write_answer(server);
+}
+
+static int serve(struct own_server *server, struct mcp_lines *lines)
+{
+    while (!server->is_alone) {
+        char *room = mcp_lines_room(lines);
         if (room == NULL) {
-            cli_say("a message is larger than 16 MiB");
-            return CLI_DATA;
+            cli_say("out of memory");
+            return CLI_UNAVAILABLE;
         }
-        ssize_t got = read(STDIN_FILENO, room, CHUNK_BYTES);
-        bytes->len = before + (got > 0 ? (size_t)got : 0);
-        if (got == 0 || (got < 0 && errno != EINTR)) {
-            return CLI_OK; /* the client has gone */
-        }
-        if (got > 0 && !take_lines(server, bytes)) {
-            return CLI_OK;
+        ssize_t got = read(STDIN_FILENO, room, MCP_LINES_CHUNK_BYTES);
+        if (got > 0) {
+            mcp_lines_came(lines, (size_t)got);
+        } else if (got == 0 || errno != EINTR) {
+            mcp_lines_end(lines);
+            break; /* the client has gone */
         }
     }
+    return CLI_OK;
 }
 
 static bool init(struct own_server *server, const struct cli *cli)
@@ -449,7 +445,7 @@ static void release(struct own_server *server)
 
 int mcp_serve(struct cli *cli)
 {
-    struct buf bytes;
+    struct mcp_lines lines;
     struct own_server server;
     struct mcp_own_commands *submitted = arena_zalloc(&cli->arena, sizeof *submitted);
     if (submitted == NULL || !init(&server, cli)) {
@@ -461,9 +457,12 @@ int mcp_serve(struct cli *cli)
     server.own->agent = "";
     server.own->rights = ~0U;
     server.own->submitted = submitted;
-    buf_init(&bytes, &mem_libc, LIMIT_JSON_BYTES_MAX + 2 * CHUNK_BYTES);
-    int code = serve(&server, &bytes);
-    buf_release(&bytes);
+    mcp_lines_init(&lines, &mem_libc, LIMIT_JSON_BYTES_MAX);
+    lines.line = take_input;
+    lines.too_long = take_too_long;
+    lines.context = &server;
+    int code = serve(&server, &lines);
+    mcp_lines_release(&lines);
     release(&server);
     return code;
 }

@@ -432,6 +432,7 @@ struct entry_words entry_words_of(const struct json_value *root)
         .request = cli_member(decided, SLICE_LIT("request")),
         .decision = cli_member(decided, SLICE_LIT("decision")),
         .rule = cli_member(decided, SLICE_LIT("rule")),
+        .tenant = cli_member(root, SLICE_LIT("tenant_id")),
         .operation_id = cli_member(root, SLICE_LIT("operation_id")),
         .scope = cli_member(root, SLICE_LIT("scope")),
         .key = cli_member(root, SLICE_LIT("idempotency_key")),

@@ -114,6 +114,7 @@ struct entry_words {
     struct slice request;  /* "begin", "seal", … */
     struct slice decision; /* "first_seen", … */
     struct slice rule;     /* "B1" */
+    struct slice tenant;   /* empty: the entry is about the whole store */
     struct slice operation_id;
     struct slice scope;
     struct slice key;

@@ -33,9 +33,14 @@ static int count(void *context, const struct once_entry *entry)
     return 0;
 }
 
-static void print_line(const struct once_entry *entry, const struct entry_words *words)
+static void print_line(
+    const struct once_entry *entry, const struct entry_words *words, bool has_tenant)
 {
     char time[TEXT_TIME_BYTES];
+    if (has_tenant) {
+        out_safe(words->tenant.len > 0 ? words->tenant : SLICE_LIT("*"));
+        out_text("  ");
+    }
     out_text("%s  #%-6llu  %-20.*s  %s", text_put_time(time, entry->time_ms),
         (unsigned long long)entry->seq, SLICE_ARGS(words->type), out_tint(TINT_BOLD));
     if (words->decision.len > 0) {
@@ -69,7 +74,7 @@ static void print_entry(struct tail_options *tail, const struct once_entry *entr
     }
     arena_clear(&tail->arena);
     if (entry_words_read(bytes, &tail->arena, &words)) {
-        print_line(entry, &words);
+        print_line(entry, &words, cli_flag(tail->cli, "all-tenants"));
     } else {
         cli_say("entry %llu cannot be read", (unsigned long long)entry->seq);
     }
@@ -194,6 +199,9 @@ int cmd_tail(struct cli *cli)
             return cli_usage(cli, "--checkpoint needs the journal itself, not --server");
         }
         return tail_checkpoint(cli);
+    }
+    if (cli_flag(cli, "all-tenants") && cli_flag(cli, "tenant")) {
+        return cli_usage(cli, "tail: give --tenant or --all-tenants, not both");
     }
     struct tail_options tail = {.cli = cli, .operation_id = cli_text(cli, "operation")};
     arena_init(&tail.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);

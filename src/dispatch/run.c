@@ -243,12 +243,12 @@ static void submit_one(
     http_server_turn(run->job->dispatch->server, 0);
 }
 
-/* Change the job's record without a claim; then is called on loop 0, in any case. D6: it names the
+/* Change the job's record without a claim; then is called on loop 0, in any case. DJ6: it names the
  * version that it was decided on, or, a postponement, the fence. */
 static void change(
     struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
 {
-    ASSERT(request->version == run->record.version || request->kind == REQUEST_POSTPONE); /* D6 */
+    ASSERT(request->version == run->record.version || request->kind == REQUEST_POSTPONE); /* DJ6 */
     job_move(run->job, JOB_SETTLING);
     submit_one(run, request, then);
 }

@@ -59,7 +59,7 @@ struct engine_seat {
     /* A flush that this seat began is under way, and no thread waits for it: call engine_land on
      * this thread when the descriptor is readable. The descriptor stays open until engine_free, and
      * is always the same one. Called by the thread that leads, without the lock; again, without an
-     * engine_land in between, if the engine's thread landed the flight before (T4). False: it
+     * engine_land in between, if the engine's thread landed the flight before (ET4). False: it
      * cannot; the thread then waits for the flush. NULL: it always waits. */
     bool (*watch)(struct engine_seat *seat, int fd);
 };

@@ -120,11 +120,15 @@ static bool keep_entry(void *context, const struct entry *entry)
 {
     struct query *query = context;
     struct progress *progress = query->progress;
-    ASSERT(slice_equal(entry->tenant, query->tenant)); /* P9: the range excludes other tenants */
+    /* P9: the range excludes other tenants. */
+    ASSERT(query->any_tenant || slice_equal(entry->tenant, query->tenant));
     struct query_entry *kept = &query->entries[query->count];
     *kept = (struct query_entry){.entry = *entry, .prev_hash = progress->entry_pace.hash};
     kept->entry.tenant = query->tenant;
     progress->kept = arena_copy(query->call.arena, entry->bytes, &kept->entry.bytes);
+    if (progress->kept == OK && query->any_tenant) {
+        progress->kept = arena_copy(query->call.arena, entry->tenant, &kept->entry.tenant);
+    }
     if (progress->kept != OK) {
         return false;
     }
@@ -168,7 +172,7 @@ static enum status entries_since(struct store *reader, struct query *query, stru
     struct store_batch batch = {.wants = &want, .count = 1, .arena = query->call.arena};
     enum status status = reader->ops->read(reader, &batch, err);
     if (status == OK && want.record != NULL &&
-        slice_equal(want.record->key.tenant, query->tenant)) {
+        (query->any_tenant || slice_equal(want.record->key.tenant, query->tenant))) {
         progress->range.from_ms = want.record->created_ms;
     }
     return status;
@@ -180,8 +184,10 @@ static enum status begin_entries(struct store *reader, struct query *query, stru
     struct progress *progress = query->progress;
     progress->limit = query->limit;
     progress->entry_pace.bytes_max = STEP_ENTRY_BYTES;
-    progress->range = (struct entry_range){
-        .tenant = query->tenant, .after = query->after_entry, .pace = &progress->entry_pace};
+    progress->range =
+        (struct entry_range){.tenant = query->any_tenant ? SLICE_EMPTY : query->tenant,
+            .after = query->after_entry,
+            .pace = &progress->entry_pace};
     query->entries = arena_alloc(query->call.arena, progress->limit * sizeof *query->entries);
     enum status status = query->entries == NULL ? E_NOMEM : OK;
     if (status == OK && !op_id_equal(&query->operation_id, &none)) {
@@ -268,9 +274,7 @@ static enum status query_start(struct query *query, struct err *err)
     size_t limit_max =
         query->kind == QUERY_RECORDS ? LIMIT_PAGE_RECORDS_MAX : LIMIT_PAGE_ENTRIES_MAX;
     ASSERT(query->call.arena != NULL);
-    bool of_one =
-        query->kind == QUERY_ENTRIES ||
-        ((query->kind == QUERY_OPERATION || query->kind == QUERY_RECORDS) && !query->any_tenant);
+    bool of_one = (page || query->kind == QUERY_OPERATION) && !query->any_tenant;
     ASSERT(query->tenant.len > 0 || !of_one); /* P9 */
     if (page && (limit == 0 || limit > limit_max)) {
         return err_set(err, E_INVALID, "limit is %zu and must be from 1 to %zu", limit, limit_max);
@@ -304,10 +308,12 @@ static enum status turns(struct store *reader, struct query *query)
 }
 
 /* Some queries must run on the engine thread: those that wait until everything before them is
- * durable, and those for duties, which must be as new as the due that led to them. */
+ * durable, and those for duties, which must be as new as the due that led to them. No duty reads
+ * evidence. */
 static bool runs_beside(const struct query *query)
 {
-    return query->kind != QUERY_NOTHING && query->kind != QUERY_READY && !query->any_tenant;
+    return query->kind != QUERY_NOTHING && query->kind != QUERY_READY &&
+           (!query->any_tenant || query->kind == QUERY_ENTRIES);
 }
 
 enum status query_do(struct engine *engine, struct query *query)

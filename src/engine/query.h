@@ -47,8 +47,8 @@ struct query {
 
     /* The question. */
     struct slice tenant; /* required, except for nothing, ready and head, and for … */
-    bool any_tenant; /* … an operation or records of any tenant: for internal duties and for users
-                      * who may open the store itself; never for a caller with a token */
+    bool any_tenant; /* … an operation, records or entries of any tenant: for internal duties and
+                      * for users who may open the store itself; never for a caller with a token */
     unsigned kinds;  /* operation: the kinds it may have; 0: an operation */
     struct op_id operation_id; /* operation; entries: only its entries, zero for all */
     struct record_key key;     /* operation: by key if sealed (hash set) and operation_id is zero */

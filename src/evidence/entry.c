@@ -621,7 +621,7 @@ enum status note_check(const struct note *note, struct err *err)
         }
     }
     if (note->tenant.len == 0 && note->kind != NOTE_CONFIG_CHANGED &&
-        note->kind != NOTE_INTERRUPTED) {
+        note->kind != NOTE_INTERRUPTED && note->kind != NOTE_ACCESS_READ) {
         return err_set(err, E_INVALID, "the note has no tenant");
     }
     if (note->kind != NOTE_DUPLICATES) {

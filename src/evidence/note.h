@@ -27,8 +27,9 @@ enum note_kind {
 
 struct note {
     enum note_kind kind;
-    struct slice tenant;   /* the owner of the evidence; may be empty for config and interrupted */
-    struct record_key key; /* duplicates: their key, sealed, of the same tenant */
+    struct slice tenant;       /* the owner of the evidence; may be empty for access, config and
+                              interrupted: the whole store */
+    struct record_key key;     /* duplicates: their key, sealed, of the same tenant */
     struct op_id operation_id; /* access: the record that was read; zero: more than one.
                                   Acknowledged: the delivery */
     enum record_kind about;    /* access: the record's kind; 0: an operation */

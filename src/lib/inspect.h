@@ -1,5 +1,5 @@
 /*
- * inspect: what `once doctor`, `once ls --all-tenants` and `once tail --checkpoint` read from a
+ * inspect: what `once doctor`, `--all-tenants` and `once tail --checkpoint` read from a
  * store and once.h does not show. Part of the program, not of libonce.
  *
  * Promises:  a store is opened read-only, works beside a running writer, and nothing is created.
@@ -71,6 +71,10 @@ enum status inspect_speed(
 /* Like once_iterate, but for every tenant: only for users who may open the store itself (P9). */
 int inspect_iterate_all(struct once *once, const struct once_filter *filter,
     once_operation_visit visit, void *context, struct once_error *error) MUST_CHECK;
+
+/* Like once_evidence, likewise: also entries about the whole store, which have no tenant. */
+int inspect_evidence_all(struct once *once, const char *operation_id, const char *after,
+    once_entry_visit visit, void *context, struct once_error *error) MUST_CHECK;
 
 /* Whether the text is "op_" and a UUID. */
 bool inspect_is_operation_id(const char *text);

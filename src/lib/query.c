@@ -336,15 +336,25 @@ static enum status all_entries(
     return status;
 }
 
-int once_evidence(struct once *once, const char *operation_id, const char *after,
+/* The evidence after a cursor, and whose. */
+struct evidence_asked {
+    const char *operation_id; /* NULL: of all */
+    const char *after;
+    bool any_tenant;
+};
+
+static int evidence_of(struct once *once, const struct evidence_asked *asked,
     once_entry_visit visit, void *context, struct once_error *error)
 {
     struct err err = {0};
     struct lib_query self;
     enum record_kind kind;
+    const char *operation_id = asked->operation_id;
+    const char *after = asked->after;
     enum status status = check_visit(once, visit != NULL, &err);
     if (status == OK) {
         lib_query_init(&self, once, QUERY_ENTRIES);
+        self.query.any_tenant = asked->any_tenant;
         status = evidence_cursor_read(slice_str(after), &self.query.after_entry, &err);
         if (status != OK) {
             err_prefix(&err, "after");
@@ -361,4 +371,19 @@ int once_evidence(struct once *once, const char *operation_id, const char *after
         arena_release(&self.arena);
     }
     return handle_say(error, status, &err);
+}
+
+int once_evidence(struct once *once, const char *operation_id, const char *after,
+    once_entry_visit visit, void *context, struct once_error *error)
+{
+    const struct evidence_asked asked = {.operation_id = operation_id, .after = after};
+    return evidence_of(once, &asked, visit, context, error);
+}
+
+int inspect_evidence_all(struct once *once, const char *operation_id, const char *after,
+    once_entry_visit visit, void *context, struct once_error *error)
+{
+    const struct evidence_asked asked = {
+        .operation_id = operation_id, .after = after, .any_tenant = true};
+    return evidence_of(once, &asked, visit, context, error);
 }

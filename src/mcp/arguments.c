@@ -36,7 +36,7 @@ static enum status take_text(
     return OK;
 }
 
-enum { TAKEN_MAX = 3 };
+enum { TAKEN_MAX = 4 };
 
 /* Members of the arguments that are taken out, by where their names begin in the text: there a name
  * may be escaped. */
@@ -113,7 +113,9 @@ enum status arguments_read(const struct mcp_said *said, const struct mcp_tool *t
     struct buf *line, struct buf *payload, struct mcp_arguments *ret_arguments, struct err *err)
 {
     static const char camel[] = "idempotencyKey";
-    static const struct mcp_tool unlisted = {.key_name = "idempotency_key", .owns_camel = true};
+    static const char hidden[] = "_idempotency_key";
+    static const struct mcp_tool unlisted = {
+        .key_name = "idempotency_key", .owns_camel = true, .owns_hidden = true};
     const struct mcp_tool *of = tool == NULL ? &unlisted : tool;
     const struct json_value *params = json_find(said->root, SLICE_LIT("params"));
     const struct json_value *arguments = json_find(params, SLICE_LIT("arguments"));
@@ -125,12 +127,14 @@ enum status arguments_read(const struct mcp_said *said, const struct mcp_tool *t
     }
     enum status status = take_text(arguments, of->key_name, &found.key, err);
     status = status != OK ? status : take_text(arguments, camel, &found.key, err);
+    status = status != OK ? status : take_text(arguments, hidden, &found.key, err);
     status = status != OK ? status : take_text(params, camel, &found.key, err);
     status = status != OK ? status : take_text(arguments, of->request_name, &found.request_id, err);
     if (status == OK) {
         take_out(&taken, said, arguments, of->key_name);
         take_out(&taken, said, arguments, of->request_name);
         take_out(&taken, said, arguments, of->owns_camel ? NULL : camel);
+        take_out(&taken, said, arguments, of->owns_hidden ? NULL : hidden);
         put_call(said, arguments, &taken, line, payload);
         *ret_arguments = found;
     }

@@ -3,8 +3,9 @@
  * gets it, without what was meant for Once.
  *
  * A key may be in four places: the argument that tools/list gained (tools.h), an argument
- * idempotencyKey, params.idempotencyKey (SEP-3182), and the header field Idempotency-Key. All that
- * are given must be equal. Null and "" mean absent: models fill in optional arguments like that.
+ * idempotencyKey or _idempotency_key, params.idempotencyKey (SEP-3182), and the header field
+ * Idempotency-Key. All that are given must be equal. Null and "" mean absent: models fill in
+ * optional arguments like that.
  *
  * Promises:  an argument that the tool itself declares stays where it is, byte for byte. Without
  *            one to take out, the whole message does.

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "mcp/lines.h"
 
 enum {
-    CHUNK_BYTES = 65536,
     WRITE_BYTES = 4096,         /* PIPE_BUF: a writable descriptor takes that without blocking */
     QUEUED_BYTES_MAX = 8 << 20, /* the other side is not read while more is waiting */
     DRAIN_MS = 1000,            /* what the server's own children may still write after its end */
@@ -16,15 +16,10 @@ enum {
     POLL_MS_MAX = 60000,
 };
 
-/* Lines of one side as they come. */
+/* One side, as it is read. */
 struct inlet {
     int fd; /* -1: closed */
-    struct buf bytes;
-    size_t searched;  /* bytes that have no newline */
-    size_t max;       /* of a line */
-    bool is_skipping; /* the rest of a line that is too long */
-    void (*line)(struct mcp_proxy *proxy, struct slice line, int64_t now_ms);
-    void (*too_long)(struct mcp_proxy *proxy);
+    struct mcp_lines lines;
 };
 
 struct pump {
@@ -57,71 +52,43 @@ static void close_fd(int *fd)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-static void server_too_long(struct mcp_proxy *proxy)
+static void client_line(void *context, struct slice line)
 {
-    proxy->options.say(
-        proxy->options.context, "a message of the server is larger than 64 MiB: it was dropped");
+    struct pump *pump = context;
+    proxy_client_line(pump->proxy, line, now(pump));
 }
 
-/* Every whole line in the buffer. */
-static void split(struct pump *pump, struct inlet *inlet)
+static void client_too_long(void *context)
 {
-    size_t from = 0;
-    for (;;) {
-        const char *data = inlet->bytes.data;
-        const char *newline =
-            inlet->searched == inlet->bytes.len
-                ? NULL
-                : memchr(data + inlet->searched, '\n', inlet->bytes.len - inlet->searched);
-        if (newline == NULL) {
-            break;
-        }
-        size_t end = (size_t)(newline - data);
-        if (!inlet->is_skipping) {
-            inlet->line(pump->proxy, slice_of(data + from, end - from), now(pump));
-        }
-        inlet->is_skipping = false;
-        from = inlet->searched = end + 1;
-    }
-    if (from > 0) {
-        memmove(inlet->bytes.data, inlet->bytes.data + from, inlet->bytes.len - from);
-        inlet->bytes.len -= from;
-    }
-    inlet->searched = inlet->bytes.len;
-    if (inlet->bytes.len > inlet->max) {
-        if (!inlet->is_skipping) {
-            inlet->too_long(pump->proxy);
-        }
-        inlet->is_skipping = true;
-        buf_clear(&inlet->bytes);
-        inlet->searched = 0;
-    }
+    struct pump *pump = context;
+    proxy_client_too_long(pump->proxy);
 }
 
-/* The other end has closed: a last line may lack its newline. */
-static void end_inlet(struct pump *pump, struct inlet *inlet)
+static void server_line(void *context, struct slice line)
 {
-    if (inlet->bytes.len > 0 && !inlet->is_skipping) {
-        inlet->line(pump->proxy, buf_view(&inlet->bytes), now(pump));
-    }
-    buf_clear(&inlet->bytes);
-    inlet->searched = 0;
+    struct pump *pump = context;
+    proxy_server_line(pump->proxy, line, now(pump));
+}
+
+static void server_too_long(void *context)
+{
+    struct pump *pump = context;
+    pump->proxy->options.say(pump->proxy->options.context,
+        "a message of the server is larger than 64 MiB: it was dropped");
 }
 
 /* False: the other end has closed. */
-static bool read_some(struct pump *pump, struct inlet *inlet)
+static bool read_some(struct inlet *inlet)
 {
-    size_t before = inlet->bytes.len;
-    char *room = buf_extend(&inlet->bytes, CHUNK_BYTES);
+    char *room = mcp_lines_room(&inlet->lines);
     if (room == NULL) {
         return true; /* the status stays in the buffer, and ends the pump */
     }
-    ssize_t got = read(inlet->fd, room, CHUNK_BYTES);
-    inlet->bytes.len = before + (got > 0 ? (size_t)got : 0);
+    ssize_t got = read(inlet->fd, room, MCP_LINES_CHUNK_BYTES);
     if (got > 0) {
-        split(pump, inlet);
+        mcp_lines_came(&inlet->lines, (size_t)got);
     } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
-        end_inlet(pump, inlet);
+        mcp_lines_end(&inlet->lines);
         return false;
     }
     return true;
@@ -321,7 +288,7 @@ static void act(struct pump *pump, const struct pollfd fds[FDS])
     if (fds[LEDGER].revents != 0) {
         take_ledger(pump);
     }
-    if (fds[FROM_SERVER].revents != 0 && !read_some(pump, &pump->server)) {
+    if (fds[FROM_SERVER].revents != 0 && !read_some(&pump->server)) {
         end_server(pump);
     }
     if (fds[SIGNALS].revents != 0 && pump->options->has_ended(pump->options->context)) {
@@ -333,7 +300,7 @@ static void act(struct pump *pump, const struct pollfd fds[FDS])
         }
     }
     if (pump->options->channel == NULL && fds[FROM_CLIENT].revents != 0 &&
-        !read_some(pump, &pump->client)) {
+        !read_some(&pump->client)) {
         pump->client.fd = -1; /* the caller's to close */
     }
     if (fds[TO_CLIENT].revents != 0 && !write_some(pump->to_client, &pump->proxy->to_client)) {
@@ -345,7 +312,7 @@ static void act(struct pump *pump, const struct pollfd fds[FDS])
 static enum status pump_status(const struct pump *pump)
 {
     const struct buf *bufs[] = {&pump->proxy->to_client.bytes, &pump->proxy->to_server.bytes,
-        &pump->client.bytes, &pump->server.bytes};
+        &pump->client.lines.bytes, &pump->server.lines.bytes};
     for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) {
         if (buf_status(bufs[i]) != OK) {
             return buf_status(bufs[i]);
@@ -381,36 +348,40 @@ static enum status turn(struct pump *pump, struct err *err)
     return OK;
 }
 
+static void init_lines(struct pump *pump)
+{
+    const struct mem *mem = pump->proxy->options.mem;
+    mcp_lines_init(&pump->client.lines, mem, LIMIT_JSON_BYTES_MAX);
+    pump->client.lines.line = client_line;
+    pump->client.lines.too_long = client_too_long;
+    pump->client.lines.context = pump;
+    mcp_lines_init(&pump->server.lines, mem, MCP_MESSAGE_BYTES_MAX);
+    pump->server.lines.line = server_line;
+    pump->server.lines.too_long = server_too_long;
+    pump->server.lines.context = pump;
+}
+
 enum status pump_run(struct mcp_proxy *proxy, const struct pump_options *options, struct err *err)
 {
-    const struct mem *mem = proxy->options.mem;
     struct pump pump = {.proxy = proxy,
         .options = options,
-        .client = {.fd =
-                       options->channel == NULL ? options->from_client : options->channel->readable,
-            .max = LIMIT_JSON_BYTES_MAX,
-            .line = proxy_client_line,
-            .too_long = proxy_client_too_long},
-        .server = {.fd = options->from_server,
-            .max = MCP_MESSAGE_BYTES_MAX,
-            .line = proxy_server_line,
-            .too_long = server_too_long},
+        .client.fd = options->channel == NULL ? options->from_client : options->channel->readable,
+        .server.fd = options->from_server,
         .to_client = options->to_client,
         .to_server = options->to_server};
+    init_lines(&pump);
     /* Our ends of the pipes only: the file descriptions of the others are shared. */
     if (options->http == NULL) {
         (void)fcntl(options->from_server, F_SETFL, O_NONBLOCK);
         (void)fcntl(options->to_server, F_SETFL, O_NONBLOCK);
     }
-    buf_init(&pump.client.bytes, mem, LIMIT_JSON_BYTES_MAX + 2 * CHUNK_BYTES);
-    buf_init(&pump.server.bytes, mem, MCP_MESSAGE_BYTES_MAX + 2 * CHUNK_BYTES);
     enum status status = OK;
     while (status == OK && !is_over(&pump)) {
         status = turn(&pump, err);
     }
     close_fd(&pump.server.fd);
     close_fd(&pump.to_server);
-    buf_release(&pump.client.bytes);
-    buf_release(&pump.server.bytes);
+    mcp_lines_release(&pump.client.lines);
+    mcp_lines_release(&pump.server.lines);
     return status;
 }

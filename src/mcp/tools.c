@@ -173,7 +173,8 @@ static struct mcp_tool tool_of(struct slice name, const struct json_value *tool)
         .is_read_only = json_is(json_find(annotations, SLICE_LIT("readOnlyHint")), JSON_TRUE),
         .key_name = free_name(properties, "idempotency_key", "once_idempotency_key"),
         .request_name = free_name(properties, "request_id", "once_request_id"),
-        .owns_camel = json_find(properties, SLICE_LIT("idempotencyKey")) != NULL};
+        .owns_camel = json_find(properties, SLICE_LIT("idempotencyKey")) != NULL,
+        .owns_hidden = json_find(properties, SLICE_LIT("_idempotency_key")) != NULL};
 }
 
 /* The two strings, as members of "properties". */

@@ -21,6 +21,7 @@ struct mcp_tool {
     const char *key_name;     /* the argument that has the key; NULL: the tool has all the names */
     const char *request_name; /* the argument that has the request id; likewise */
     bool owns_camel;          /* the tool has an argument idempotencyKey of its own */
+    bool owns_hidden;         /* the same of _idempotency_key */
     char
         *headers; /* arguments that HTTP repeats (x-mcp-header): a pointer and a name for each, each
                       terminated, and an empty one; NULL: none */

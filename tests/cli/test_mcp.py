@@ -168,6 +168,9 @@ def test_a_key_is_also_taken_from_where_clients_put_it(once):
     client.call("pay", {"amount": 5}, idempotencyKey="k")
     assert decision(client.call("pay", {"amount": 5, "idempotencyKey": "k"})) is not None
     assert decision(client.call("pay", {"amount": 5, "idempotency_key": "k"})) is not None
+    assert decision(client.call("pay", {"amount": 5, "_idempotency_key": "k"})) is not None
+    assert decision(client.call("pay", {"amount": 6, "_idempotency_key": "k"})) == \
+        "conflict_rejected"
     assert client.count() == 1
     # A tool's own argument stays in the call.
     client.call("camel", {"idempotencyKey": "c"})

@@ -1,5 +1,6 @@
 """once mcp --listen: MCP clients over streamable HTTP."""
 import hashlib
+import http.client
 import json
 import signal
 import time
@@ -218,6 +219,11 @@ def test_other_machines_need_a_token(once):
     assert endpoint.count() == 2
     bob.headers["Mcp_Session_Id"] = ann.headers["Mcp_Session_Id"]
     assert bob.ask("ping").status == 404
+    for who in ("ann", "bob"):  # and without sessions
+        client = WebClient(endpoint.port, Authorization=f"Bearer {who}")
+        result = client.stateless("pay", {"n": 1, "idempotency_key": "l"}).message()["result"]
+        assert decision(result) is None
+    assert endpoint.count() == 4
 
 
 def test_the_rights_of_a_token_are_those_of_its_tools(once):
@@ -241,6 +247,22 @@ def test_sessions_have_a_limit(once):
         WebClient(endpoint.port).open()
     refused = WebClient(endpoint.port).ask("initialize", {})
     assert refused.status == 503 and "(64)" in refused.body()["error"]["message"]
+
+
+def test_a_message_that_is_too_large_is_refused_before_anything_is_done(client, endpoint):
+    filling = "x" * (16 << 20)
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=WAIT_S)
+    body = json.dumps({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {
+        "name": "pay", "arguments": {"idempotency_key": "k", "filling": filling}}})
+    connection.putrequest("POST", "/mcp")
+    for name, value in {"Content-Type": "application/json", "Content-Length": len(body),
+            "Accept": "application/json, text/event-stream",
+            "Mcp-Session-Id": client.headers["Mcp_Session_Id"]}.items():
+        connection.putheader(name, str(value))
+    connection.endheaders()  # its length is enough to refuse it
+    assert connection.getresponse().status == 413
+    connection.close()
+    assert endpoint.count() == 0 and client.ask("ping").status == 200
 
 
 def test_ids_in_use_are_refused(client):

@@ -2,7 +2,8 @@
 suite, in the long tier.
 
 What the client gets is what it gets without the proxy, except for the two arguments and the hint
-that a list of tools gains. Skipped without npm or its registry (npm.py).
+that a list of tools gains. Skipped without npm or its registry (npm.py). The suite is 0.1.13:
+later ones need Node 22.
 """
 import json
 import os

@@ -151,3 +151,18 @@ def test_messages_that_are_none_are_refused_and_the_next_one_answered(once):
 def test_it_stands_alone(once):
     for options in (["--", "true"], ["--upstream", "http://127.0.0.1:1/"], ["--header", "A: b"]):
         assert once("mcp", "--serve", *options).code == 64
+
+
+def test_a_last_message_may_lack_its_newline(once):
+    done = once("mcp", "--serve", stdin=b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
+    assert json.loads(done.text) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_a_message_that_is_too_large_is_refused_and_the_next_one_answered(once):
+    """Whether it comes with its end or without one."""
+    large = "x" * (16 << 20)
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    refused, answered, again = Agent(once).lines('"%s"' % large, ping, "[" + large * 2)
+    assert answered == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert refused == again and refused["error"]["code"] == -32600
+    assert "16 MiB" in refused["error"]["message"]

@@ -120,8 +120,8 @@ def test_all_tenants_are_listed_on_the_own_socket_and_nowhere_else(make_server):
         assert sorted(operation["tenant"] for operation in listed) == ["acme", "zeta"]
         path = "/v1/operations/" + listed[0]["operation_id"]
         begun = {"scope": "pay", "key": "new", "payload": 1}
-        for method, path, body in (("GET", path, None), ("GET", "/v1/evidence", None),
-                ("POST", "/v1/fences", begun), ("POST", "/v1/fences/batch", [begun])):
+        for method, path, body in (("GET", path, None), ("POST", "/v1/fences", begun),
+                ("POST", "/v1/fences/batch", [begun])):
             status, _, problem = own.request(method, path, body, every)
             assert (status, problem["code"]) == (403, "forbidden"), (method, path)
     shown = json.loads(server.cli("ls", "--all-tenants", "--json", "--store",
@@ -130,6 +130,37 @@ def test_all_tenants_are_listed_on_the_own_socket_and_nowhere_else(make_server):
     token = {"Authorization": "Bearer tok-acme", **every}
     mine = server.request("GET", "/v1/operations", None, token)[2]["operations"]
     assert {operation["tenant"] for operation in mine} == {"acme"}
+
+
+def test_every_tenants_evidence_is_read_on_the_own_socket_and_nowhere_else(make_server):
+    """Also what has no tenant; and that it was read is evidence without one (P9)."""
+    server = two_tenants(make_server)
+    operation = begin(server, "k", "acme")["operation_id"]
+    begin(server, "k", "zeta")
+    every = {"Once-Tenant": "*", "Request-Id": "r-all"}
+    with Wire(str(server.data_dir / "once.sock")) as own:
+        page = own.request("GET", "/v1/evidence", None, every)[2]
+        assert [entry["seq"] for entry in page["entries"]] == \
+            list(range(1, len(page["entries"]) + 1))  # dense: nothing is hidden
+        assert {"acme", "zeta"} <= {entry["tenant_id"] for entry in page["entries"]}
+        one = own.request("GET", f"/v1/evidence?operation_id={operation}", None, every)[2]
+        assert {entry["tenant_id"] for entry in one["entries"]} == {"acme"}
+        assert own.request("GET", "/v1/evidence/head", None, every)[0] == 200
+        after = own.request("GET", f"/v1/evidence?after={page['resume']}", None, every)[2]
+    reads = [entry for entry in after["entries"] if entry["type"] == "access.read"]
+    assert [entry["tenant_id"] for entry in reads] == ["", ""]
+    assert operation in reads[1]["outcome"]["reason"]
+    assert set(reads[1]["operation_id"]) <= set("op_0-")  # a tenant's id is not in its place
+    for tenant in ("acme", "zeta"):
+        token = {"Authorization": f"Bearer tok-{tenant}", "Once-Tenant": "*"}
+        shown = server.request("GET", "/v1/evidence", None, token)[2]["entries"]
+        assert {entry["tenant_id"] for entry in shown} == {tenant}
+    lines = server.cli("tail", "--all-tenants", "-n", "1000", "--store", server.store).stdout
+    begins = {line.split()[0] for line in lines.splitlines()}
+    assert {"acme", "zeta", "*"} == begins
+    assert "\n*  " in lines and "access.read" in lines
+    server.stop()
+    assert server.cli("verify", "--redecide", "--store", server.store).returncode == 0
 
 
 def test_a_tenants_figures_do_not_change_with_anothers_traffic(make_server):

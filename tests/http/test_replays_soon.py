@@ -50,6 +50,10 @@ def test_the_start_after_a_kill_says_that_entries_may_be_missing(make_gateway, o
     gateway.stop()
     types = types_of(gateway)
     assert types["evidence.interrupted"] == kills
+    shown = {words: gateway.cli("tail", "-n", "1000", *words, "--store", gateway.store).stdout
+             for words in ((), ("--all-tenants",))}
+    assert shown[("--all-tenants",)].count("evidence.interrupted") == kills
+    assert "evidence.interrupted" not in shown[()]  # it is of no tenant
     assert types["execution.started"] == types["execution.executed"] == 1  # P2: of these none is
     assert 0 < types["observation.emitted"] <= 20 * KILLS
     verified(gateway)

@@ -30,6 +30,7 @@ HERE = Path(__file__).resolve().parent
 FRAMEWORKS = HERE.parent / "clients/frameworks"
 SLOW_S = 0.5  # long enough for duplicates to come while it runs; nothing depends on it
 BYTES = b"\xff\x00\xfe"
+ANSWER_MAX = 1000  # of an answer that the middleware keeps, in every application
 FIELDS = {"Content-Type": "application/json", "Set-Cookie": "session=1", "X-Kept": "yes"}
 
 
@@ -39,14 +40,16 @@ class Shop:
     def __init__(self):
         self.calls = collections.Counter()
         self.inside, self.gate = threading.Event(), threading.Event()
+        self.inside_large = threading.Event()
         self.gate.set()
 
     def reset(self):
         self.calls.clear()
         self.inside.clear()
+        self.inside_large.clear()
 
     def answer(self, method, path):
-        """(status, fields, body)"""
+        """(status, fields, body); the body may be an iterator of pieces."""
         name = path.strip("/").split("/")[0]
         if method == "GET":
             return 200, FIELDS, json.dumps({"charges": self.calls["charges"]}).encode()
@@ -57,6 +60,11 @@ class Shop:
             return int(path.rsplit("/", 1)[1]), FIELDS, b'{"end":true}'
         if name == "bytes":
             return 200, {"Content-Type": "application/octet-stream"}, BYTES
+        if name in ("pieces", "whole", "large"):
+            pieces = [b"a"] * int(path.rsplit("/", 1)[1])
+            fields = {**FIELDS, "Content-Length": str(len(pieces))}
+            is_whole = name == "whole"
+            return 201, fields, b"".join(pieces) if is_whole else self.piecewise(name, pieces)
         if name == "slow":
             threading.Event().wait(SLOW_S)
         if name == "held":
@@ -64,12 +72,26 @@ class Shop:
             assert self.gate.wait(120)
         return 201, FIELDS, json.dumps({"charge": self.calls[name]}).encode()
 
+    def piecewise(self, name, pieces):
+        """Of a large one the last piece waits."""
+        yield from pieces[:-1]
+        if name == "large":
+            self.inside_large.set()
+            assert self.gate.wait(120)
+        yield pieces[-1]
+
 
 def plain_wsgi(shop):
     def application(environ, start_response):
         status, fields, body = shop.answer(environ["REQUEST_METHOD"], environ["PATH_INFO"])
-        start_response(f"{status} Fine", list(fields.items()))
-        return [body]
+        write = start_response(f"{status} Fine", list(fields.items()))
+        if isinstance(body, bytes):
+            return [body]
+        if "by=write" not in environ.get("QUERY_STRING", ""):
+            return body
+        for piece in body:
+            write(piece)
+        return []
     return application
 
 
@@ -117,7 +139,8 @@ def starlette_app(shop):
 
     def any_path(request):  # a plain function: Starlette runs it in a thread
         status, fields, body = shop.answer(request.method, request.url.path)
-        return responses.Response(body, status, dict(fields))
+        answer = responses.Response if isinstance(body, bytes) else responses.StreamingResponse
+        return answer(body, status, dict(fields))
     return applications.Starlette(
         routes=[routing.Route("/{path:path}", any_path, methods=["GET", "POST"])])
 
@@ -130,7 +153,10 @@ def fastapi_app(shop):
     @app.api_route("/{path:path}", methods=["GET", "POST"])
     def any_path(path: str, request: fastapi.Request):
         status, fields, body = shop.answer(request.method, "/" + path)
-        return fastapi.Response(body, status, dict(fields))
+        answer = fastapi.Response
+        if not isinstance(body, bytes):
+            answer = needed("fastapi.responses").StreamingResponse
+        return answer(body, status, dict(fields))
     return app
 
 
@@ -198,7 +224,7 @@ class Application:
         is_wsgi = kind in ("wsgi", "flask", "django-wsgi")
         wrap = once.wsgi.Once if is_wsgi else once.asgi.Once
         self.server = (WsgiServer if is_wsgi else AsgiServer)(
-            wrap(made, fences, profile=profile))
+            wrap(made, fences, profile=profile, answer_bytes_max=ANSWER_MAX))
         self.port = self.server.port
 
     def reset(self):
@@ -215,6 +241,9 @@ class Application:
 
     def entered(self):
         assert self.shop.inside.wait(120)
+
+    def entered_large(self):
+        assert self.shop.inside_large.wait(120)
 
     def let_go(self):
         self.shop.gate.set()
@@ -250,6 +279,9 @@ class Process:
 
     def entered(self):
         until(lambda: self.ask("/entered")["isInside"], "it is not called", 120)
+
+    def entered_large(self):
+        until(lambda: self.ask("/entered")["isInsideLarge"], "it is not called", 120)
 
     def let_go(self):
         self.ask("/let-go")

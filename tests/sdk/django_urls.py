@@ -1,5 +1,5 @@
 """The URLs of the Django application (applications.py)."""
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import re_path
 
 shop = None
@@ -7,7 +7,8 @@ shop = None
 
 def any_path(request):
     status, fields, body = shop.answer(request.method, request.path)
-    response = HttpResponse(body, status=status)
+    response = (HttpResponse if isinstance(body, bytes) else StreamingHttpResponse)(
+        body, status=status)
     for name, value in fields.items():
         response[name] = value
     return response

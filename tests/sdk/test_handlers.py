@@ -170,6 +170,28 @@ def test_while_it_runs_a_duplicate_is_told_to_come_back(app, key):
     assert post(app, key, path="/held").headers["Idempotent-Replayed"] == "true"
 
 
+LARGE = applications.ANSWER_MAX + 1
+
+
+@pytest.mark.parametrize("path", [f"/pieces/{LARGE}", f"/whole/{LARGE}",
+    f"/pieces/{LARGE}?by=write"])
+def test_an_answer_that_is_too_large_to_keep_is_given_once(app, key, path):
+    first, again = post(app, key, path=path), post(app, key, path=path)
+    assert (first.status, first.body) == (201, b"a" * LARGE)
+    assert first.headers["Once-Decision"] == "first_seen"
+    assert first.headers["X-Kept"] == "yes" and first.headers["Set-Cookie"] == "session=1"
+    assert again.status == 410 and again.json()["code"] == "outcome_not_retained"
+    assert again.headers["Once-Effect"] == "yes" and sum(app.calls.values()) == 1
+
+
+@pytest.mark.parametrize("path", [f"/pieces/{LARGE - 1}", f"/whole/{LARGE - 1}",
+    f"/pieces/{LARGE - 1}?by=write"])
+def test_an_answer_at_the_limit_is_kept(app, key, path):
+    first, again = post(app, key, path=path), post(app, key, path=path)
+    assert first.body == again.body == b"a" * (LARGE - 1)
+    assert again.headers["Idempotent-Replayed"] == "true" and sum(app.calls.values()) == 1
+
+
 def test_reads_pass_untouched(app, key):
     answer = send(app, "GET", "/charges", key=key)
     assert answer.status == 200 and answer.headers["Once-Decision"] is None
@@ -180,12 +202,18 @@ def test_without_once_nothing_is_said_to_be_done_and_nothing_runs(kind, key, ser
     app = applications.start(kind, server.url)
     try:
         app.hold()
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
             running = pool.submit(post, app, key, path="/held")
             app.entered()
+            if kind != "django-asgi":  # its views have one thread, and that is held
+                large = pool.submit(post, app, key, path=f"/large/{LARGE}")
+                app.entered_large()
             server.kill9()
             app.let_go()
             unsealed = running.result()
+            if kind != "django-asgi":
+                with pytest.raises((http.client.HTTPException, OSError)):
+                    large.result()  # what cannot be sealed does not look whole
         assert unsealed.status == 503 and unsealed.json()["code"] == "outcome_not_sealed"
         assert unsealed.headers["Once-Effect"] == "unknown"
         refused = post(app, key)

@@ -56,27 +56,40 @@ def test_the_npm_tarball_is_imported_from_where_it_was_unpacked(archives, tmp_pa
     assert {"README.md", "LICENSE", "index.d.ts", "express.d.ts", "fastify.d.ts"} <= names
 
 
-def test_the_go_module_is_fetched_from_a_proxy(archives, tmp_path):
-    proxy = archives / "goproxy"
-    archive, = proxy.glob("once.example/once/@v/*.zip")
+OTHER = "git.example.com/team/once"
+
+
+@pytest.fixture(scope="module")
+def other_archives(tmp_path_factory):
+    """The Go module under a path of one's own."""
+    out = tmp_path_factory.mktemp("other")
+    subprocess.run([ROOT / "tools/package_sdks", out], check=True, capture_output=True,
+        timeout=TIMEOUT_S, env={**environment(), "GO_MODULE": OTHER})
+    return out
+
+
+@pytest.mark.parametrize("module", ["once.example/once", OTHER])
+def test_the_go_module_is_fetched_from_a_proxy(archives, other_archives, module, tmp_path):
+    proxy = (other_archives if module == OTHER else archives) / "goproxy"
+    archive, = proxy.glob(f"{module}/@v/*.zip")
     names = zipfile.ZipFile(archive).namelist()
-    assert all(name.startswith("once.example/once@v0.1.0/") for name in names)
-    held = {name.partition("/")[2].partition("/")[2] for name in names}
+    assert all(name.startswith(f"{module}@v0.1.0/") for name in names)
+    held = {name.partition("@v0.1.0/")[2] for name in names}
     assert {"go.mod", "README.md", "LICENSE", "client.go", "handlers.go"} <= held
     (tmp_path / "main.go").write_text("""package main
 
-        import ("fmt"; "once.example/once")
+        import ("fmt"; "%s")
 
-        func main() { fmt.Println(once.Version, once.NewFences("").URL) }""")
+        func main() { fmt.Println(once.Version, once.NewFences("").URL) }""" % module)
     env = {**go_environment(), "GOPROXY": f"file://{proxy}", "GOFLAGS": "-mod=mod -modcacherw",
-        "GOMODCACHE": str(tmp_path / "cache"), "GONOSUMCHECK": "1", "GONOSUMDB": "once.example"}
-    steps = (["mod", "init", "example"], ["get", "once.example/once@latest"], ["run", "main.go"])
+        "GOMODCACHE": str(tmp_path / "cache"), "GONOSUMDB": module}
+    steps = (["mod", "init", "example"], ["get", f"{module}@latest"], ["run", "main.go"])
     for step in steps:
         done = subprocess.run([program("go"), *step], cwd=tmp_path, env=env, capture_output=True,
             text=True, timeout=GO_TIMEOUT_S)
         assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["0.1.0", "http://127.0.0.1:7411"]
-    assert (tmp_path / "cache/once.example/once@v0.1.0/client.go").exists()
+    assert (tmp_path / f"cache/{module}@v0.1.0/client.go").exists()
 
 
 def test_the_python_sdk_passes_a_strict_type_check():

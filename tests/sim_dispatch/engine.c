@@ -38,16 +38,17 @@ enum status engine_submit(struct engine *engine, struct engine_call *call, struc
 enum status engine_submit_lead(struct engine *engine, struct engine_call *const *calls,
     size_t count, size_t *ret_taken, struct err *err)
 {
-    for (*ret_taken = 0; *ret_taken < count; (*ret_taken)++) {
-        enum status status = engine_submit(engine, calls[*ret_taken], err);
+    for (*ret_taken = 0; *ret_taken < count;) {
+        size_t size = 1 + calls[*ret_taken]->group_left; /* a group stays whole */
+        enum status status = engine_submit_all(engine, calls + *ret_taken, size, err);
         if (status != OK) {
             return status;
         }
+        *ret_taken += size;
     }
     return OK;
 }
 
-/* The scheduler decides, as if the engine's own thread did. */
 enum status engine_submit_seated(struct engine *engine, struct engine_seat *seat,
     struct engine_call *const *calls, size_t count, size_t *ret_taken, struct err *err)
 {

@@ -357,7 +357,7 @@ static void a_flight_that_cannot_be_begun_is_unknown(void **state)
 
 /* ---- who lands it -------------------------------------------------------------------------- */
 
-/* T4: a loop that is held up does not hold up the calls of others. */
+/* ET4: a loop that is held up does not hold up the calls of others. */
 static void a_flight_that_its_seat_does_not_land_is_landed(void **state)
 {
     (void)state;

@@ -155,7 +155,7 @@ static void a_note_that_cannot_be_told_is_refused(void **state)
     (void)state;
     struct engine_call begun = kit_begin("acme", "charge", "k");
     const struct note bad[] = {
-        {.kind = NOTE_ACCESS_READ},
+        {.kind = NOTE_ACKNOWLEDGED},
         {.kind = NOTE_ACCESS_READ, .tenant = SLICE_LIT("acme"), .actor = SLICE_LIT("\xff")},
         {.kind = NOTE_DUPLICATES, .tenant = SLICE_LIT("acme"), .key = begun.request.key},
         {.kind = NOTE_DUPLICATES,

@@ -2,16 +2,16 @@
 
     app.add_middleware(once.asgi.Once, fences=once.Fences("http://127.0.0.1:7411"))
 
-Answers to fenced requests are read whole before they are sent. Reads, WebSockets and lifespan
-events pass through untouched.
+Answers to fenced requests are held back until they are sealed; larger ones than `answer_bytes_max`
+go through as they come. Reads, WebSockets and lifespan events pass through untouched.
 """
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, Optional
+from typing import Any, Awaitable, Callable, List, MutableMapping, Optional
 
-from .fences import Fences
-from .handlers import Answer, Handlers, Request, canonical_path
+from .fences import Fences, Grant
+from .handlers import Answer, Fields, Handlers, Request, canonical_path
 
 __all__ = ["Once"]
 
@@ -50,14 +50,20 @@ class Once:
         scope = {**scope, "once.grant": begun}
         if not _has_key(scope):
             scope["headers"] = [*scope["headers"], (KEY_FIELD, request.key.encode())]
+        answering = _Answering(self.handlers, begun, request, send)
         try:
             with begun.held(self.handlers.lease):
-                answer = await _run(self.app, scope, request.body, receive)
+                await self.app(scope, _again(request.body, receive), answering.take)
         except BaseException as error:  # also when the task is cancelled
             await asyncio.shield(self._in(self._ends, self.handlers.crashed, begun, error))
             raise
-        await _say(await asyncio.shield(
-            self._in(self._ends, self.handlers.end, begun, request, answer)), send)
+        if answering.is_through:  # it ends, on the wire, when it is recorded
+            await asyncio.shield(self._in(self._ends, self.handlers.end_through, begun,
+                answering.answer.status))
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await _say(await asyncio.shield(self._in(self._ends, self.handlers.end, begun, request,
+            answering.whole())), send)
 
     def _in(self, pool: ThreadPoolExecutor, function: Callable[..., Any],
             *arguments: Any) -> "asyncio.Future[Any]":
@@ -84,10 +90,8 @@ async def _read(receive: Receive, bytes_max: int) -> Optional[bytes]:
     return b"".join(pieces)
 
 
-async def _run(app: Application, scope: MutableMapping[str, Any], body: bytes,
-        receive: Receive) -> Answer:
-    """The application's answer, whole."""
-    answer, pieces = Answer(500), []  # type: Answer, List[bytes]
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body once more, then what else comes."""
     is_read = False
 
     async def again() -> Message:
@@ -97,17 +101,42 @@ async def _run(app: Application, scope: MutableMapping[str, Any], body: bytes,
         is_read = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    async def keep(message: Message) -> None:
+    return again
+
+
+class _Answering:
+    """The answer of an application on its way: held back, or going through once it is large."""
+
+    def __init__(self, handlers: Handlers, grant: Grant, request: Request, send: Send) -> None:
+        self.handlers, self.grant, self.request, self.send = handlers, grant, request, send
+        self.answer = Answer(500)
+        self.pieces: List[bytes] = []  # held back
+        self.size, self.is_through = 0, False
+
+    async def take(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            answer.status = message["status"]
-            answer.headers = [(name.decode("latin-1"), value.decode("latin-1"))
+            self.answer.status = message["status"]
+            self.answer.headers = [(name.decode("latin-1"), value.decode("latin-1"))
                 for name, value in message.get("headers", [])]
         elif message["type"] == "http.response.body":
-            pieces.append(message.get("body", b""))
+            self.pieces.append(message.get("body", b""))
+            self.size += len(self.pieces[-1])
+            if self.is_through or self.size > self.handlers.answer_bytes_max:
+                await self._leave()
 
-    await app(scope, again, keep)
-    answer.body = b"".join(pieces)
-    return answer
+    async def _leave(self) -> None:
+        if not self.is_through:
+            self.is_through = True
+            head = self.handlers.head(self.grant, self.request, self.answer)
+            # Without its length: the server then marks the end, which comes later.
+            await self.send(_start(head.status, _without_length(head.headers)))
+        held, self.pieces = self.pieces, []
+        for piece in held:
+            await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    def whole(self) -> Answer:
+        self.answer.body = b"".join(self.pieces)
+        return self.answer
 
 
 def _request_of(scope: MutableMapping[str, Any], body: bytes) -> Request:
@@ -120,12 +149,19 @@ def _request_of(scope: MutableMapping[str, Any], body: bytes) -> Request:
         scope.get("query_string", b"").decode("latin-1"), headers, body)
 
 
-async def _say(answer: Answer, send: Send) -> None:
-    headers = [each for each in answer.headers if each[0].lower() != "content-length"]
-    if answer.status >= 200 and answer.status not in (204, 304):
-        headers.append(("Content-Length", str(len(answer.body))))
-    start: Dict[str, Any] = {"type": "http.response.start", "status": answer.status,
+def _without_length(headers: Fields) -> Fields:
+    return [each for each in headers if each[0].lower() != "content-length"]
+
+
+def _start(status: int, headers: Fields) -> Message:
+    return {"type": "http.response.start", "status": status,
         "headers": [(name.lower().encode("latin-1"), value.encode("latin-1"))
             for name, value in headers]}
-    await send(start)
+
+
+async def _say(answer: Answer, send: Send) -> None:
+    headers = _without_length(answer.headers)
+    if answer.status >= 200 and answer.status not in (204, 304):
+        headers.append(("Content-Length", str(len(answer.body))))
+    await send(_start(answer.status, headers))
     await send({"type": "http.response.body", "body": answer.body})

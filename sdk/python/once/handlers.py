@@ -70,11 +70,13 @@ class Handlers:
             lease: str = "60s", ttl: Optional[str] = None, on_unknown: Optional[str] = None,
             principal: Optional[Callable[[Request], Optional[str]]] = None,
             on_status: Optional[Mapping[int, str]] = None,
-            body_bytes_max: int = 10 << 20) -> None:
+            body_bytes_max: int = 10 << 20, answer_bytes_max: int = 10 << 20) -> None:
         """profile: one of the gateway's: ietf, guardia, adr007, ops, stripe. methods: those of the
         profile. lease: renewed while the handler runs. principal: whose the request is; by default
         a digest of its Authorization or API key. on_status: {500: "release"} says that the handler
-        rolls back before it answers 500; the values are seal, release and unknown."""
+        rolls back before it answers 500; the values are seal, release and unknown. body_bytes_max:
+        of a request. answer_bytes_max: of an answer that is held back and kept; a larger one is
+        sealed without its body, and duplicates get 410."""
         if profile not in PROFILES:
             raise ValueError(f"there is no profile {profile!r}")
         self.profile = PROFILES[profile]
@@ -84,6 +86,7 @@ class Handlers:
             raise ValueError(f"a ttl of {ttl} is not within what the profile {profile} demands")
         self.fences, self.lease = fences or Fences(), lease
         self.methods, self.body_bytes_max = methods or self.profile.methods, body_bytes_max
+        self.answer_bytes_max = answer_bytes_max
         self.options = {"wait": wait, "lease": lease, "ttl": ttl, "on_unknown": on_unknown}
         self.principal, self.on_status = principal or principal_of, dict(on_status or {})
 
@@ -120,32 +123,46 @@ class Handlers:
 
     def end(self, grant: Grant, request: Request, answer: Answer) -> Answer:
         """Record the handler's answer. What it returns may leave."""
-        end, effect = end_of(answer.status, self.on_status, self.profile.is_sealed_5xx), None
         try:
-            if end == "release":
-                grant.release(f"the handler answered {answer.status}")
-                effect = "no"
-            elif end == "unknown":
-                grant.unknown(f"the handler answered {answer.status}")
-                effect = "unknown"
-            else:
-                self._seal(grant, end, outcome_of(answer, request.id))
+            effect = self._record(grant, answer.status, outcome_of(answer, request.id))
         except OnceError:
-            refused = self.refuse(request, "outcome_not_sealed", grant.operation_id)
-            return refused
+            return self.refuse(request, "outcome_not_sealed", grant.operation_id)
+        return Answer(answer.status, self._said(grant, request, answer, effect), answer.body)
+
+    def head(self, grant: Grant, request: Request, answer: Answer) -> Answer:
+        """The head of an answer that is too large to be held back, before it is recorded."""
+        return Answer(answer.status, self._said(grant, request, answer, None))
+
+    def end_through(self, grant: Grant, status: int) -> None:
+        """Record such an answer, without its body. Its last byte leaves after that; if this raises,
+        it must not leave at all, so that the answer does not look whole."""
+        self._record(grant, status, None)
+
+    def _said(self, grant: Grant, request: Request, answer: Answer,
+            effect: Optional[str]) -> Fields:
         mine = self._mine(request, grant.operation_id, "first_seen", effect)
         said = {name.lower() for name, _ in mine}
-        kept = [each for each in answer.headers if each[0].lower() not in said]
-        return Answer(answer.status, kept + mine, answer.body)
+        return [each for each in answer.headers if each[0].lower() not in said] + mine
 
-    def _seal(self, grant: Grant, status: str, outcome: Dict[str, Any]) -> None:
-        try:
-            grant.seal(outcome, status=status)
-        except Problem as problem:
-            if problem.status != 413:
-                raise
-            small = {"status": outcome["http"]["status"], "is_body_lost": True}
-            grant.seal({"http": small}, status=status)
+    def _record(self, grant: Grant, status: int,
+            outcome: Optional[Dict[str, Any]]) -> Optional[str]:
+        """The effect that is certain; None: it was sealed. Without an outcome the body is lost."""
+        end = end_of(status, self.on_status, self.profile.is_sealed_5xx)
+        if end == "release":
+            grant.release(f"the handler answered {status}")
+            return "no"
+        if end == "unknown":
+            grant.unknown(f"the handler answered {status}")
+            return "unknown"
+        if outcome is not None:
+            try:
+                grant.seal(outcome, status=end)
+                return None
+            except Problem as problem:
+                if problem.status != 413:
+                    raise
+        grant.seal({"http": {"status": status, "is_body_lost": True}}, status=end)
+        return None
 
     def crashed(self, grant: Grant, error: BaseException) -> None:
         """The handler raised: nobody knows what it did."""

@@ -97,7 +97,7 @@ static void left_begin(struct batch_writer *writer)
         if (writer->in_ring) {
             return;
         }
-        atomic_store(&writer->way, JOURNAL_WAY_DIRECT); /* W2 */
+        atomic_store(&writer->way, JOURNAL_WAY_DIRECT); /* WY2 */
     }
     writer->failed = left_write(writer);
 }

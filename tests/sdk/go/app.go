@@ -13,6 +13,7 @@ import (
 	"once.example/once"
 )
 
+const answerMax = 1000              // as applications.py has it
 const slow = 500 * time.Millisecond // for duplicates to come; nothing depends on it
 
 // shop is what the handlers do. What the test in another process asks goes by reads, which pass
@@ -21,6 +22,7 @@ type shop struct {
 	lock     sync.Mutex
 	calls    map[string]int
 	isInside bool
+	isLarge  bool // inside a large answer
 	gate     chan bool
 }
 
@@ -29,7 +31,7 @@ func (s *shop) ask(name string) any {
 	defer s.lock.Unlock()
 	switch name {
 	case "reset":
-		s.calls, s.isInside = map[string]int{}, false
+		s.calls, s.isInside, s.isLarge = map[string]int{}, false, false
 	case "hold":
 		s.gate = make(chan bool)
 	case "let-go":
@@ -39,7 +41,8 @@ func (s *shop) ask(name string) any {
 	for each, count := range s.calls {
 		calls[each] = count
 	}
-	return map[string]any{"charges": calls["charges"], "calls": calls, "isInside": s.isInside}
+	return map[string]any{"charges": calls["charges"], "calls": calls, "isInside": s.isInside,
+		"isInsideLarge": s.isLarge}
 }
 
 func (s *shop) call(name string) int {
@@ -81,14 +84,41 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "slow":
 		time.Sleep(slow)
 	case "held":
-		s.lock.Lock()
-		gate := s.gate
-		s.lock.Unlock()
-		<-gate
+		s.wait(false)
+	case "pieces", "whole", "large":
+		size, err := strconv.Atoi(rest)
+		must(err)
+		s.answer(w, name, size)
+		return
 	}
 	w.WriteHeader(201)
 	fmt.Fprintf(w, `{"charge":`) // in two pieces, as some handlers do
 	fmt.Fprintf(w, `%d}`, count)
+}
+
+func (s *shop) wait(isLarge bool) {
+	s.lock.Lock()
+	gate := s.gate
+	s.isLarge = s.isLarge || isLarge
+	s.lock.Unlock()
+	<-gate
+}
+
+// answer writes so many bytes. Of a large answer the last one waits.
+func (s *shop) answer(w http.ResponseWriter, name string, size int) {
+	w.Header().Set("Content-Length", strconv.Itoa(size))
+	w.WriteHeader(201)
+	if name == "whole" {
+		fmt.Fprint(w, strings.Repeat("a", size))
+		return
+	}
+	for i := 1; i < size; i++ {
+		fmt.Fprint(w, "a")
+	}
+	if name == "large" {
+		s.wait(true)
+	}
+	fmt.Fprint(w, "a")
 }
 
 // recovering answers 500 for a handler that panicked, as the usual middleware does.
@@ -107,7 +137,7 @@ func serve(words []string) {
 	fences := once.NewFences(words[1])
 	fences.Client = &once.Client{Retries: 1, IdleMax: 64, Deadline: 110 * time.Second,
 		AttemptTimeout: 100 * time.Second, ConnectTimeout: time.Minute}
-	handlers := &once.Handlers{Fences: fences, Profile: words[2]}
+	handlers := &once.Handlers{Fences: fences, Profile: words[2], AnswerMax: answerMax}
 	shop := &shop{calls: map[string]int{}, gate: make(chan bool)}
 	close(shop.gate)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
