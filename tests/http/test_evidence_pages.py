@@ -132,6 +132,7 @@ def test_all_tenants_are_listed_on_the_own_socket_and_nowhere_else(make_server):
     assert {operation["tenant"] for operation in mine} == {"acme"}
 
 
+@stores.journal_only("its directory has a socket")
 def test_every_tenants_evidence_is_read_on_the_own_socket_and_nowhere_else(make_server):
     """Also what has no tenant; and that it was read is evidence without one (P9)."""
     server = two_tenants(make_server)
