@@ -2,6 +2,8 @@
 
 #include "base/check.h"
 
+#define TO(state) (1u << BREAKER_##state)
+
 void breaker_check(const struct breaker *breaker)
 {
     ASSERT(breaker->state <= BREAKER_HALF_OPEN);
@@ -10,7 +12,12 @@ void breaker_check(const struct breaker *breaker)
 
 static void move(struct breaker *breaker, enum breaker_state state)
 {
-    ASSERT(breaker->state != state);
+    static const unsigned nexts[] = {
+        [BREAKER_CLOSED] = TO(OPEN),
+        [BREAKER_OPEN] = TO(HALF_OPEN),
+        [BREAKER_HALF_OPEN] = TO(CLOSED) | TO(OPEN),
+    };
+    ASSERT((nexts[breaker->state] & 1u << state) != 0);
     breaker->state = state;
     breaker->turn++;
     breaker->opened += state == BREAKER_OPEN ? 1 : 0;

@@ -10,6 +10,7 @@
  *   OPEN → HALF_OPEN    breaker_begin    the pause is over; this call is the probe
  *   HALF_OPEN → CLOSED  breaker_report   it went well
  *   HALF_OPEN → OPEN    breaker_report   it failed: a new pause
+ *                       breaker_abandon  it says nothing: the next call is the probe
  *
  * What holds (breaker_check):
  *   BK1 failures are counted while CLOSED: OPEN has none.

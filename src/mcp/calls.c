@@ -55,6 +55,23 @@ static void submit(struct mcp_proxy *proxy, struct mcp_job *job, enum mcp_job_ki
     proxy->options.submit(proxy->options.context, job);
 }
 
+#define TO(state) (1u << CALL_##state)
+
+static void call_move(struct mcp_request *call, enum mcp_call_state state)
+{
+    static const unsigned nexts[] = {
+        [CALL_LISTING] = TO(LISTING) | TO(ASKING),
+        [CALL_ASKING] = TO(WAITING) | TO(READY),
+        [CALL_WAITING] = TO(WAITING) | TO(ASKING),
+        [CALL_READY] = TO(SENT) | TO(SETTLING),
+        [CALL_SENT] = TO(SETTLING),
+        [CALL_SETTLING] = TO(LATE),
+        [CALL_LATE] = TO(SETTLING),
+    };
+    ASSERT((nexts[call->state] & 1u << state) != 0);
+    call->state = state;
+}
+
 /* ---- ask ------------------------------------------------------------------------------------- */
 
 static void call_ask(struct mcp_proxy *proxy, struct mcp_request *call)
@@ -63,7 +80,7 @@ static void call_ask(struct mcp_proxy *proxy, struct mcp_request *call)
     int64_t window_ms = policy->window_ms > 0 ? policy->window_ms
                         : call->is_derived    ? MCP_WINDOW_DERIVED_MS
                                               : LIMIT_WINDOW_MS_DEFAULT;
-    call->state = CALL_ASKING;
+    call_move(call, CALL_ASKING);
     call->asked_ms = proxy->now_ms;
     call->job.begin = (struct once_begin){.scope = call->tool,
         .key = call->key,
@@ -217,7 +234,7 @@ static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool ma
                (tool != NULL && tool->is_read_only)) {
         pass(proxy, call); /* without a name it is no call of a tool: the server refuses it */
     } else if (tool == NULL && !proxy->tools.is_complete && may_list) {
-        call->state = CALL_LISTING;
+        call_move(call, CALL_LISTING);
         keep_meta(proxy, &said);
         if (!proxy_is_listing(proxy) && !proxy_list(proxy, SLICE_EMPTY)) {
             read_call(proxy, call, false);
@@ -265,9 +282,8 @@ static void record(struct mcp_proxy *proxy, struct mcp_request *call, enum mcp_j
 static void call_settle(
     struct mcp_proxy *proxy, struct mcp_request *call, enum mcp_job_kind kind, const char *reason)
 {
-    ASSERT(call->state == CALL_READY || call->state == CALL_SENT || call->state == CALL_LATE);
     ASSERT(call->fence > 0);
-    call->state = CALL_SETTLING;
+    call_move(call, CALL_SETTLING);
     call->settle_until_ms = proxy->now_ms + MCP_SETTLE_MS;
     call->pause_ms = PAUSE_MS_MIN;
     (void)snprintf(call->reason, sizeof call->reason, "%s", reason);
@@ -353,7 +369,7 @@ static void call_settled(struct mcp_proxy *proxy, struct mcp_request *call, stru
         proxy_end(proxy, call);
         return;
     }
-    call->state = CALL_LATE;
+    call_move(call, CALL_LATE);
     if (call->stashed.len > 0) {
         struct buf line = call->stashed;
         buf_init(&call->stashed, proxy->options.mem, MCP_MESSAGE_BYTES_MAX);
@@ -366,7 +382,7 @@ static void call_settled(struct mcp_proxy *proxy, struct mcp_request *call, stru
 
 static void wait_on(struct mcp_proxy *proxy, struct mcp_request *call)
 {
-    call->state = CALL_WAITING;
+    call_move(call, CALL_WAITING);
     call->look_at_ms = proxy->now_ms + call->pause_ms;
     call->pause_ms = clock_doubled_ms(call->pause_ms, PAUSE_MS_MAX);
 }
@@ -377,7 +393,7 @@ static void granted(struct mcp_proxy *proxy, struct mcp_request *call, const str
     ASSERT(job->fence > 0); /* P4 */
     memcpy(call->operation_id, job->operation_id, sizeof call->operation_id);
     call->fence = job->fence;
-    call->state = CALL_READY;
+    call_move(call, CALL_READY);
     call->renewed_ms = call->asked_ms;
     call->renew_at_ms = call->asked_ms + FRESH_MS;
     if (call->is_cancelled) {
@@ -495,7 +511,7 @@ void call_send(struct mcp_proxy *proxy, struct mcp_request *call)
         renew(proxy, call); /* M2: we stood still since the grant */
         return;
     }
-    call->state = CALL_SENT;
+    call_move(call, CALL_SENT);
     call->sent_from = proxy->to_server.total;
     call->due_ms = proxy->now_ms + call->policy->timeout_ms;
     proxy_to_server(proxy, buf_view(&call->line));

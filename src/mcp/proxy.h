@@ -5,9 +5,11 @@
  *
  * The life of a call (of a tool that is guarded; every other message passes as it stands):
  *
- *     LISTING ---> ASKING ---> READY ---> SENT ---> SETTLING ---> (gone)
- *                   |  ^                                |
- *                   v  |                                +---> LATE ---> SETTLING
+ *                                +---- it is not sent -----+
+ *                                |                         v
+ *     LISTING ---> ASKING ---> READY ---> SENT ------> SETTLING ---> (gone)
+ *                   |  ^                                   |
+ *                   v  |                                   +---> LATE ---> SETTLING
  *                  WAITING
  *
  *   LISTING   The tool was not listed yet: our own tools/list is under way.       call_read

@@ -44,6 +44,8 @@ enum erase_state {
     ERASE_FAILED,
 };
 
+#define TO(state) (1u << ERASE_##state)
+
 /* A request body in the segment. */
 struct erase_body {
     struct digest hash; /* of its record's key */
@@ -122,10 +124,25 @@ void erase_mark_all(struct journal *journal)
 
 /* The engine's part ------------------------------------------------------------------------ */
 
+/* With the mutex. */
+static void erase_move(struct erase *erase, enum erase_state state)
+{
+    static const unsigned nexts[] = {
+        [ERASE_SCANNING] = TO(JUDGING) | TO(FAILED),
+        [ERASE_JUDGING] = TO(SETTLING) | TO(DONE),
+        [ERASE_SETTLING] = TO(REWRITING),
+        [ERASE_REWRITING] = TO(DONE) | TO(FAILED),
+        [ERASE_DONE] = 0,
+        [ERASE_FAILED] = 0,
+    };
+    ASSERT((nexts[erase->state] & 1u << state) != 0);
+    erase->state = state;
+}
+
 static void erase_set(struct journal *journal, enum erase_state state)
 {
     (void)pthread_mutex_lock(&journal->mutex);
-    journal->erase->state = state;
+    erase_move(journal->erase, state);
     (void)pthread_cond_signal(&journal->work);
     (void)pthread_mutex_unlock(&journal->mutex);
 }
@@ -243,7 +260,7 @@ static enum status erase_judge(struct journal *journal, struct erase *erase, str
     erase->settled_at = journal->active->len > 0
                             ? journal->active->mark.place + journal->active->len
                             : journal->next.place;
-    erase->state = erase->dead > 0 ? ERASE_SETTLING : ERASE_DONE;
+    erase_move(erase, erase->dead > 0 ? ERASE_SETTLING : ERASE_DONE);
     (void)pthread_mutex_unlock(&journal->mutex);
     return OK;
 }
@@ -388,7 +405,7 @@ bool erase_work(struct journal *journal)
         next = segment_rewrite(journal, erase->number, &rewrite) == 0 ? ERASE_DONE : ERASE_FAILED;
     }
     (void)pthread_mutex_lock(&journal->mutex);
-    erase->state = next;
+    erase_move(erase, next);
     (void)pthread_mutex_unlock(&journal->mutex);
     return true;
 }

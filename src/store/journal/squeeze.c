@@ -38,6 +38,8 @@ enum squeeze_state {
     SQUEEZE_FAILED,
 };
 
+#define TO(state) (1u << SQUEEZE_##state)
+
 struct squeeze {
     enum squeeze_state state; /* under the mutex; the writer's while rewriting */
     uint64_t number;          /* of the segment */
@@ -106,10 +108,24 @@ static enum status squeeze_move(
     return status;
 }
 
+/* With the mutex. */
+static void state_move(struct squeeze *squeeze, enum squeeze_state state)
+{
+    static const unsigned nexts[] = {
+        [SQUEEZE_MOVING] = TO(SETTLING),
+        [SQUEEZE_SETTLING] = TO(REWRITING),
+        [SQUEEZE_REWRITING] = TO(DONE) | TO(FAILED),
+        [SQUEEZE_DONE] = 0,
+        [SQUEEZE_FAILED] = 0,
+    };
+    ASSERT((nexts[squeeze->state] & 1u << state) != 0);
+    squeeze->state = state;
+}
+
 static void squeeze_set(struct journal *journal, enum squeeze_state state)
 {
     (void)pthread_mutex_lock(&journal->mutex);
-    journal->squeeze->state = state;
+    state_move(journal->squeeze, state);
     (void)pthread_cond_signal(&journal->work);
     (void)pthread_mutex_unlock(&journal->mutex);
 }
@@ -122,7 +138,7 @@ static void squeeze_settle(struct journal *journal, struct squeeze *squeeze)
     squeeze->settled_at = journal->active->len > 0
                               ? journal->active->mark.place + journal->active->len
                               : journal->next.place;
-    squeeze->state = SQUEEZE_SETTLING;
+    state_move(squeeze, SQUEEZE_SETTLING);
     (void)pthread_mutex_unlock(&journal->mutex);
 }
 
@@ -309,7 +325,7 @@ bool squeeze_work(struct journal *journal)
     int failed = segment_rewrite(journal, squeeze->number, &rewrite);
     squeeze->end = rewrite.offset;
     (void)pthread_mutex_lock(&journal->mutex);
-    squeeze->state = failed == 0 ? SQUEEZE_DONE : SQUEEZE_FAILED;
+    state_move(squeeze, failed == 0 ? SQUEEZE_DONE : SQUEEZE_FAILED);
     (void)pthread_mutex_unlock(&journal->mutex);
     return true;
 }
