@@ -25,7 +25,7 @@
 #include "store/kit.h"
 
 enum {
-    KILLS = IS_SANITIZED ? 40 : 200,
+    KILLS = IS_SANITIZED ? 40 : 120,
     KILLS_LONG = 5000,
     KILLS_ON_ONE = 40,   /* on one directory, before the next one is begun */
     CREATION_KILLS = 25, /* of a process that makes a directory */
