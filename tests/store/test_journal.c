@@ -1351,7 +1351,7 @@ static void a_start_takes_a_way_that_is_possible(void **state)
     struct io io = power_io_fast;
     assert_in_range(way_at_start(place, &io), JOURNAL_WAY_BUFFERED, JOURNAL_WAY_URING);
     io.fdatasync = sync_slow;
-    assert_int_equal(way_at_start(place, &io), JOURNAL_WAY_URING);
+    assert_in_range(way_at_start(place, &io), JOURNAL_WAY_DIRECT, JOURNAL_WAY_URING);
     io.ring_open = ring_forbidden;
     assert_int_equal(way_at_start(place, &io), JOURNAL_WAY_DIRECT);
     io.ring_open = NULL; /* as where it was built without */

@@ -290,18 +290,19 @@ static uint64_t measure_best(const struct measuring *measuring, enum journal_way
 
 /*
  * Direct, which takes less CPU than the page cache, unless it takes twice as long: a smaller
- * difference in so few writes says nothing. With a ring, if that works, however long it takes: a
- * thread that waits does not use it, and whoever does not wait measures all the time (pace.h).
+ * difference in so few writes says nothing. Through a ring only if that takes half as long: where
+ * both take about the same, a loop that waits for its flush serves more than one that goes on
+ * (docs/benchmarks.md).
  */
 static enum journal_way measure_choose(const struct measuring *measuring)
 {
     uint64_t buffered = measure_best(measuring, JOURNAL_WAY_BUFFERED);
     uint64_t direct = measure_best(measuring, JOURNAL_WAY_DIRECT);
-    bool has_ring = measure_best(measuring, JOURNAL_WAY_URING) != UINT64_MAX;
+    uint64_t ring = measure_best(measuring, JOURNAL_WAY_URING);
     if (direct == UINT64_MAX || direct / 2 > buffered) {
         return JOURNAL_WAY_BUFFERED;
     }
-    return has_ring ? JOURNAL_WAY_URING : JOURNAL_WAY_DIRECT;
+    return ring < direct / 2 ? JOURNAL_WAY_URING : JOURNAL_WAY_DIRECT;
 }
 
 enum journal_way ways_probe(const char *directory, const struct io *io, const struct mem *mem)
