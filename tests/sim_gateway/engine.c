@@ -48,27 +48,6 @@ enum status engine_submit_lead(struct engine *engine, struct engine_call *const 
     return OK;
 }
 
-/* The scheduler decides, as if the engine's own thread did. */
-enum status engine_submit_seated(struct engine *engine, struct engine_seat *seat,
-    struct engine_call *const *calls, size_t count, size_t *ret_taken, struct err *err)
-{
-    (void)seat;
-    return engine_submit_lead(engine, calls, count, ret_taken, err);
-}
-
-bool engine_land(struct engine *engine, struct engine_seat *seat)
-{
-    (void)engine;
-    (void)seat;
-    return true; /* nothing is ever under way */
-}
-
-void engine_unseat(struct engine *engine, struct engine_seat *seat)
-{
-    (void)engine;
-    (void)seat;
-}
-
 enum status engine_do(struct engine *engine, struct engine_call *call)
 {
     (void)engine;
