@@ -76,6 +76,20 @@ def test_a_connection_to_the_handler_is_used_again(server, shop):
     assert len(shop.seen) == 20 and len(shop.peers) < 20
 
 
+def test_a_used_connection_that_breaks_leaves_the_command_unknown(server, shop):
+    """As a fresh one would (P5): the handler may have done it, so nothing sends it again."""
+    for number in range(0, 40, 2):  # a pause of this machine may close the idle connection
+        assert submit(server, envelope("cancel", order_id=str(number)))[0] == 201
+        peers = len(shop.peers)
+        breaks = envelope("cancel", order_id=str(number + 1), args={"do": "silent"})
+        status, _, problem = submit(server, breaks)
+        assert status == 504 and problem["code"] == "outcome_unknown"
+        assert set(shop.calls.values()) == {1}
+        if len(shop.peers) == peers:
+            return
+    pytest.fail("no connection was used again")
+
+
 def test_a_handler_gets_the_id_whatever_the_arguments_are_called(server, shop):
     given = [{}, {"args": {"command_id": "not this"}}, {"command_id": "m-1"}]
     for number, more in enumerate(given):
