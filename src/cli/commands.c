@@ -56,13 +56,14 @@
     "Without an id, or with the word effects, once " verbs_ " every " which_ " that the filters "  \
     "match; --scope is the type of an effect. --dry-run lists them, --yes " verbs_ " them; "       \
     "without either, once asks on a terminal and refuses elsewhere. Each one has its own "         \
-    "evidence; one that has changed meanwhile is reported and stays as it is. If the server "      \
-    "cannot be reached, once says how far it came; the same line again goes on with the rest."
+    "evidence; one that has changed meanwhile is reported and stays as it is. If the "             \
+    "server cannot be reached, once says how far it came; run the same line again to "             \
+    "continue with the rest."
 /* Selects the operations of a command; read by filter.c. */
 #define OPT_FILTER                                                                                 \
     TEXT("scope", "SCOPE", "only operations in this scope"),                                       \
         TEXT("key", "KEY", "only operations with this key"),                                       \
-        TEXT("principal", "WHO", "only operations of this principal"),                             \
+        TEXT("principal", "WHO", "only operations that belong to this principal"),                 \
         DURATION("since", "only operations that changed within this time, such as 2h"),            \
         DURATION("older-than", "only operations that have not changed for this time, such as 2h")
 #define OPT_JSON        FLAG("json", "print JSON instead of text")
@@ -128,8 +129,9 @@ static const char *const run_text[] = {
     "SIGUSR1 and SIGUSR2 are passed on to it.",
     "All of this holds through a server too, named with --server or found because it holds the "
     "store: of any number of machines, one runs the command. If the server cannot be reached "
-    "before the command starts, the command is not run (exit 125). Afterwards once tries to record "
-    "its end for a minute and for as long as the lease lasts; then the operation is unknown.",
+    "before the command starts, the command is not run (exit 125). Afterwards once tries to "
+    "record its end for a minute, or for as long as the lease if that is longer; then the "
+    "operation is unknown.",
     "With --json, output is not shown as it arrives. Instead, one document on standard output "
     "has the decision, the operation, the exit code and the command's output.",
     NULL,
@@ -159,7 +161,7 @@ static const struct option_def run_options[] = {
         .repeated = true),
     FLAG("ignore-cwd", "do not compare the working directory"),
     SIZE("max-output", "SIZE",
-        "how much output is recorded, at most 15MiB; beyond it the command runs on, and a "
+        "how much output is recorded, at most 15MiB; beyond it the command keeps running, and a "
         "replay says how much is missing",
         .fallback = "8MiB", .env = "ONCE_MAX_OUTPUT"),
     TEXT("request-id", "ID", "an id for this call in the evidence", .env = "ONCE_REQUEST_ID"),
@@ -170,7 +172,7 @@ static const struct option_def run_options[] = {
 };
 
 static const struct exit_def run_exits[] = {
-    EXIT(0, "the command's own exit code, run or replayed; likewise any code not listed here"),
+    EXIT(0, "the command's own exit code, run or replayed; the same for any code not listed here"),
     EXIT_BAD_USAGE, EXIT(65, "conflict: the key was used with a different command"),
     EXIT(74, "the command exited with 0, but its output could not be written here; it is recorded"),
     EXIT(75, "in progress elsewhere, or unknown"), EXIT_BAD_VARIABLE,
@@ -191,41 +193,41 @@ static const struct example_def run_examples[] = {
 /* ---- mcp --------------------------------------------------------------------------------- */
 
 static const char *const mcp_text[] = {
-    "Starts the command, which is an MCP server on its standard input and output, and stands "
-    "between it and the client. A call of a tool that is repeated, because its answer was lost or "
-    "an agent asked again, takes effect once: the server gets the first call, and the others get "
-    "its result, with \"io.once/decision\" in its _meta. Everything else passes unchanged, in both "
-    "directions. Put this command where the client's configuration has the server's.",
+    "Starts the command, an MCP server on standard input and output, and passes messages between "
+    "it and the client. A repeated tool call (its answer was lost, or an agent asked again) "
+    "takes effect once: the server gets the first call, and the others get its result, with "
+    "\"io.once/decision\" in its _meta. Everything else passes unchanged, in both directions. "
+    "Put this command in place of the server's in the client's configuration.",
     "With --upstream the server is a URL that speaks streamable HTTP, of protocol 2026-07-28 or "
     "of the sessions of 2025-11-25, 2025-06-18 and 2025-03-26. A stream that breaks is resumed "
     "where the server allows it.",
-    "With --listen clients connect over streamable HTTP, as many as there are, instead of using "
-    "standard input and output. Each session has a server of its own; a message of protocol "
-    "2026-07-28 goes to the server of its credentials. Keys are those of a client's credentials, "
-    "unless --principal is given, and may also be in the header Idempotency-Key.",
-    "With --serve Once is the server: tools to begin and seal operations, to submit and confirm "
-    "commands, and to look at what became of them, with the rights of --token.",
-    "In tools/list every tool that is not marked as read-only gains two optional arguments, "
-    "idempotency_key and request_id, which the server does not see, and idempotentHint. A key "
-    "names one call of one tool. The same key with different arguments is an error that says what "
-    "differs. Without a key, the tool and its arguments name the call for two minutes; --config "
-    "sets this for each tool (mcp: in once.yaml).",
-    "A call that the server got and did not answer, because it died or stayed silent, is unknown: "
-    "the model is told not to repeat it, and how a person settles it with once resolve. The same "
-    "holds if once mcp is killed. Messages go to standard error, as the server's own do.",
+    "With --listen any number of clients connect over streamable HTTP, instead of using standard "
+    "input and output. Each session has its own server; messages of protocol 2026-07-28 with the "
+    "same credentials share one. Keys belong to a client's credentials, unless --principal is "
+    "given, and may also be in the header Idempotency-Key.",
+    "With --serve Once is the server: it has tools to begin and seal operations, to submit and "
+    "confirm commands, and to show what happened to them, with the rights of --token.",
+    "In tools/list once adds two optional arguments, idempotency_key and request_id, which the "
+    "server does not see, and idempotentHint to every tool that is not marked as read-only. A "
+    "key names one call of one tool. The same key with different arguments is an error that says "
+    "what differs. Without a key, the tool and its arguments name the call for two minutes; "
+    "--config sets this for each tool (mcp: in once.yaml).",
+    "If the server got a call and did not answer, because it died or stayed silent, the call is "
+    "unknown: the model is told not to repeat it, and how a person settles it with once resolve. "
+    "The same holds if once mcp is killed. Messages go to standard error, like the server's own.",
     NULL,
 };
 
 static const struct option_def mcp_options[] = {
     OPT_CONFIG("the configuration; only its section mcp is used, and auth with --listen"),
-    TEXT("upstream", "URL", "the server, over streamable HTTP, in the place of COMMAND"),
-    FLAG("serve", "be an MCP server, whose tools are Once's own"),
+    TEXT("upstream", "URL", "the server, over streamable HTTP, instead of COMMAND"),
+    FLAG("serve", "be an MCP server with Once's own tools"),
     TEXT("listen", "ADDRESS",
         "let clients connect over streamable HTTP, at http://ADDRESS/mcp, such as 127.0.0.1:7420; "
         "an address that other machines can reach needs tokens (auth: in --config)"),
     TEXT("origin", "URL",
         "with --listen: the origin of web pages that may use it, such as https://app.example; "
-        "pages of this machine may; may be repeated",
+        "pages of this machine always may; may be repeated",
         .repeated = true),
     TEXT("header", "LINE",
         "a header of each request to --upstream, such as 'Authorization: Bearer …'; or @FILE with "
@@ -234,8 +236,8 @@ static const struct option_def mcp_options[] = {
     TEXT("principal", "WHO", "whom the calls belong to; two principals may use the same key",
         .env = "ONCE_PRINCIPAL"),
     TEXT("prefix", "TEXT",
-        "put before the name of each tool to make the scope of its keys: for several servers that "
-        "share a store and have tools of the same name",
+        "text before each tool's name in the scope of its keys: for several servers that share a "
+        "store and have tools of the same name",
         .fallback = ""),
     OPT_STORE,
     OPT_SERVER,
@@ -243,17 +245,17 @@ static const struct option_def mcp_options[] = {
 };
 
 static const struct exit_def mcp_exits[] = {
-    EXIT(0, "the server's own exit code; likewise any code not listed here"), EXIT_BAD_USAGE,
+    EXIT(0, "the server's own exit code; the same for any code not listed here"), EXIT_BAD_USAGE,
     EXIT(78, "the configuration or an ONCE_* variable is invalid"), EXIT(125, "once itself failed"),
     EXIT(126, "the command cannot be executed"), EXIT(127, "the command was not found"), {0}};
 
 static const struct example_def mcp_examples[] = {
     {"once mcp -- npx -y @example/payments-mcp",
-        "in the place of the server's command in the client's configuration"},
+        "instead of the server's command in the client's configuration"},
     {"once mcp --config once.yaml --store ~/.once/payments -- ./payments-mcp",
-        "a policy for each tool, and a store of its own"},
+        "a policy for each tool, and a separate store"},
     {"once mcp --upstream https://mcp.example/mcp --header @/home/ann/.once/mcp-headers",
-        "a server that is reached over HTTP, with a token that is in a file"},
+        "a server over HTTP, with a token from a file"},
     {"once mcp --listen 127.0.0.1:7420 -- npx -y @example/payments-mcp",
         "for clients that connect to http://127.0.0.1:7420/mcp"},
     {"once mcp --serve --server https://once.example",
@@ -363,14 +365,14 @@ static const struct exit_def found_exits[] = {EXIT_FINE, EXIT_BAD_USAGE,
     EXIT_NOT_ALLOWED, EXIT_BAD_VARIABLE, {0}};
 
 static const char *const show_text[] = {
-    "Shows the record of one operation, named by its id, by the beginning of its id, or by --key, "
-    "which is looked for in every scope and of every principal unless --scope and --principal say "
-    "which. If several match, they are listed and nothing is shown. "
-    "For an operation of once run, the recorded output is shown too. With --json, an outcome "
-    "that was JSON is printed byte for byte, and so is a first request that was JSON with a "
-    "canonical form; anything else is text or base64.",
-    "The id of a command (cmd_), an effect (eff_) or a delivery (dlv_), or the beginning of one, "
-    "shows that, as the server shows it.",
+    "Shows the record of one operation, named by its id, by the beginning of its id, or by "
+    "--key, which is looked up in every scope and for every principal unless --scope and "
+    "--principal are given. If several match, they are listed and nothing is shown. For an "
+    "operation of once run, the recorded output is shown too. With --json, an outcome that was "
+    "JSON is printed byte for byte, and so is a first request that was JSON with a canonical "
+    "form; anything else is text or base64.",
+    "With the id of a command (cmd_), an effect (eff_) or a delivery (dlv_), or the beginning of "
+    "one, it shows that, as the server does.",
     NULL,
 };
 
@@ -451,8 +453,8 @@ static const char *const resolve_text[] = {
     "Without an id, every unknown operation that the filters match is settled: --dry-run lists "
     "them, --yes settles them; without either, once asks on a terminal and refuses elsewhere. "
     "Each one is settled, with its own evidence, for the attempt that was listed. If one fails, "
-    "once says how many were settled; the same line again goes on with the rest. With the word "
-    "effects these are uncertain effects, and --scope is their type.",
+    "once says how many were settled; run the same line again to continue with the rest. With "
+    "the word effects these are uncertain effects, and --scope is their type.",
     "If a server holds the store, the operation is settled through the server.",
     NAMED_BY_BEGINNING,
     NULL,
@@ -462,7 +464,8 @@ static const struct option_def resolve_options[] = {
     CHOICE("status", "STATUS", "what happened", .required = true,
         .choices = {"executed", "failed", "not_executed", "acknowledged", "not_sent"}),
     NUMBER("attempt", "N",
-        "of an effect: the attempt you checked; if there has been a newer one, nothing is settled"),
+        "for an effect: the attempt you checked; if there has been a newer one, nothing is "
+        "settled"),
     TEXT("reason", "TEXT",
         "how you found out; kept in the evidence, at most 255 bytes, never shown to clients",
         .required = true),
@@ -502,7 +505,7 @@ static const struct example_def resolve_examples[] = {
     {"once resolve op_0198… --status executed --reason seen --http-status 201 --outcome @paid.json",
         "give duplicates the answer that the API would have given"},
     {"once resolve --scope 'POST /charges' --since 1h --status not_executed --reason outage --yes",
-        "settle all that a provider's outage left unknown"},
+        "settle everything that a provider's outage left unknown"},
     {0},
 };
 
@@ -588,17 +591,17 @@ static const char *const backup_text[] = {
     "Copies the journal to a new directory, which is a store like any other. It works while a "
     "server or once run uses the store: it copies files and needs neither the lock nor the "
     "server. So there is no --server: run it where the store is. Everything acknowledged before "
-    "the backup began is in it, and nothing half written. The copy is verified like once verify "
-    "does and opened as a store before it gets its name, so a directory of that name is always a "
-    "whole backup.",
-    "Nothing is overwritten: the directory must not exist. After any failure nothing is left; "
-    "only a kill or a power loss leaves a directory named like DIRECTORY.new-12-3f. The next "
-    "backup to DIRECTORY removes it and says so, if no process has it. The copy holds the secrets "
-    "of the store (identity, and body.key if there is one), and only its owner can read it. "
-    "Segments in archive/ and the files that secrets.key_file names are not copied: keep these "
-    "files, because without them nobody can read the bodies of work that is still to be sent.",
-    "Anything granted after the backup is unknown to it: read docs/operate.md before you serve "
-    "from a restored copy.",
+    "the backup began is in it, and nothing half written. The copy is verified as by once verify "
+    "and opened as a store before it gets its name, so a directory of that name is always a "
+    "complete backup.",
+    "Nothing is overwritten: the directory must not exist. A failed backup leaves nothing "
+    "behind; only a kill or a power loss leaves a directory named like DIRECTORY.new-12-3f. The "
+    "next backup to DIRECTORY removes it and says so, if no process uses it. The copy holds the "
+    "secrets of the store (identity, and body.key if there is one), and only its owner can read "
+    "it. Segments in archive/ and the files that secrets.key_file names are not copied: keep "
+    "these files, because without them nobody can read the bodies of unsent work.",
+    "The backup does not know what was granted after it was made: read docs/operate.md before "
+    "you serve from a restored copy.",
     NULL,
 };
 
@@ -621,23 +624,23 @@ static const struct example_def backup_examples[] = {
 };
 
 static const char *const copy_text[] = {
-    "Copies everything that the store FROM holds to the new store TO, which may be of a different "
-    "engine: a journal, PostgreSQL or Redis. Records of every kind go over with their fences, "
-    "leases, windows, bodies and what is due, and all evidence byte for byte with its checkpoints. "
-    "So duplicates get the same answers from the new store, what is unknown stays unknown, and "
-    "once verify checks the old evidence there. In the end every entry and record is compared, "
-    "and the new store is verified.",
+    "Copies everything that the store FROM holds to the new store TO, which may be of a "
+    "different engine: a journal, PostgreSQL or Redis. It copies records of every kind with "
+    "their fences, leases, windows, bodies and due times, and all evidence byte for byte with "
+    "its checkpoints. So duplicates get the same answers from the new store, unknown operations "
+    "stay unknown, and once verify checks the old evidence there. Finally it compares every "
+    "entry and record, and verifies the new store.",
     "FROM must not be in use: stop every process first. A process that was killed counts as gone "
     "after 30 seconds. FROM is not changed. Grants that a process of FROM held become unknown when "
     "TO is first served; callers of the API keep their fences and leases.",
     "TO must be new: a directory that does not exist, a PostgreSQL schema right after once "
-    "migrate (copy as its owner), or a Redis store of a name that is not in use. Until the copy is "
-    "finished, TO cannot be opened. A copy that was stopped or killed continues where it was when "
-    "the same command is run again, as long as FROM has not changed.",
-    "Bodies that are still to be sent are copied as they are, encrypted. From one journal to "
-    "a different one, body.key is copied too; otherwise the command says which "
-    "secrets.key_file the new store needs. Archived segments of a journal and the table of "
-    "roles of PostgreSQL are not copied.",
+    "migrate (copy as its owner), or a Redis store of a name that is not in use. Until the copy "
+    "is finished, TO cannot be opened. If a copy is stopped or killed, run the same command "
+    "again to continue it, as long as FROM has not changed.",
+    "The bodies of unsent work are copied as they are, encrypted. From one journal to a "
+    "different one, body.key is copied too; otherwise the command says which secrets.key_file "
+    "the new store needs. Archived segments of a journal and the table of roles of PostgreSQL "
+    "are not copied.",
     NULL,
 };
 
@@ -659,17 +662,17 @@ static const struct example_def copy_examples[] = {
 };
 
 static const char *const migrate_text[] = {
-    "Makes the tables of a PostgreSQL store, or brings them to the version of this program. All of "
-    "it happens in one transaction. It is safe to run again, and to run from several machines at "
-    "once: the others wait. A schema that is newer than this program is refused and not changed.",
+    "Creates the tables of a PostgreSQL store, or upgrades them to the version of this program, "
+    "in one transaction. It is safe to run again, and to run from several machines at once: the "
+    "others wait. A schema that is newer than this program is refused and not changed.",
     "The role that runs it owns the tables and needs the right to create a schema in the "
     "database. The roles that Once runs as need much less: --grant gives one what once serve, "
-    "gateway and run need, without any right to change tables or evidence; --grant-read gives one "
-    "what once ls, show, why and psql need to read; --grant-functions lets one call once_begin, "
-    "once_seal, once_release and once_effect in its own transactions, for the tenant that is "
-    "named, else as before. The roles must exist.",
-    "With --print, the SQL for an empty database is printed and nothing is connected to: for those "
-    "who run it by hand.",
+    "gateway and run need, without any right to change tables or evidence; --grant-read gives "
+    "one what once ls, show, why and psql need to read; --grant-functions lets one call "
+    "once_begin, once_seal, once_release and once_effect in its own transactions, for the named "
+    "tenant; without a name the role keeps its tenant. The roles must exist.",
+    "With --print, it connects to nothing and prints the SQL for an empty database, to be run by "
+    "hand.",
     NULL,
 };
 
@@ -694,7 +697,7 @@ static const struct exit_def migrate_exits[] = {EXIT(0, "the schema has this pro
 
 static const struct example_def migrate_examples[] = {
     {"once migrate --store postgres://owner@db/app --grant once_app",
-        "make the schema once, and let the role once_app run Once"},
+        "create the schema once, and let the role once_app run Once"},
     {"once migrate --store postgres://db/app --print | less", "read what it would do"},
     {0},
 };
@@ -774,8 +777,8 @@ static const char *const serve_text[] = {
     "the URL, the store, how it writes and, on a terminal or a new store, three commands to try. "
     "Logs go to standard error.",
     "A YAML file can set everything (--config; once check --example prints one with every "
-    "setting). Flags and ONCE_* variables set the most common things. Flags win over variables, "
-    "variables over the file.",
+    "setting). Flags and ONCE_* variables set the most common things. Flags override variables, "
+    "and variables override the file.",
     "SIGHUP reads the configuration again and applies what can change while it runs, such as "
     "tokens, limits, certificates, routes, commands, connectors and sources: all of it, or nothing "
     "if anything is invalid. The log names what needs a restart. On SIGTERM or SIGINT it stops "
@@ -890,10 +893,10 @@ static const struct example_def check_examples[] = {
 };
 
 static const char *const retry_text[] = {
-    "Sends a dead letter again, or a pending effect now. An effect whose outcome nobody knows is "
-    "refused: look at the provider, then settle it with once resolve.",
-    "Of a command: calls the handler of one that was given up again, or retries those of its "
-    "effects that were given up.",
+    "Sends a dead letter again, or a pending effect now. An effect with an unknown outcome is "
+    "refused: check with the provider, then settle it with once resolve.",
+    "For a command that was given up: calls its handler again, or retries those of its effects "
+    "that were given up.",
     MANY_EFFECTS("retries", "dead letter"),
     NAMED_BY_BEGINNING,
     NULL,
@@ -901,19 +904,19 @@ static const char *const retry_text[] = {
 
 static const char *const cancel_text[] = {
     "Settles a pending effect, or a dead letter, as failed. It is not sent.",
-    "Of a command: rejects one that has not started, or was given up. It may be submitted again.",
+    "For a command that has not started, or was given up: rejects it. It may be submitted again.",
     MANY_EFFECTS("cancels", "pending effect"),
     NAMED_BY_BEGINNING,
     NULL,
 };
 
 static const char *const compensate_text[] = {
-    "Undoes an acknowledged effect by the effect that its type names in the configuration. It is "
-    "made once, however often it is asked for. Refused while nobody knows whether the effect "
-    "happened.",
-    "Of a command: undoes all of its acknowledged effects, in reverse order, once each. Refused, "
-    "before anything starts, if one of them cannot be undone or is uncertain. If it got stuck, "
-    "asking again goes on.",
+    "Undoes an acknowledged effect with the compensating effect that its type names in the "
+    "configuration. This happens once, however often it is asked for. It is refused while nobody "
+    "knows whether the effect happened.",
+    "For a command: undoes all of its acknowledged effects, in reverse order, once each. It is "
+    "refused, before anything starts, if one of them cannot be undone or is uncertain. If the "
+    "undoing is blocked, ask again to continue.",
     MANY_EFFECTS("compensates", "acknowledged effect"),
     NAMED_BY_BEGINNING,
     NULL,
@@ -958,8 +961,8 @@ static const struct example_def compensate_examples[] = {
 };
 
 static const char *const confirm_text[] = {
-    "Starts a command that awaits its confirmation, with the token that its first submission got. "
-    "The token starts it once. Every refusal is the same, whatever is wrong.",
+    "Starts a command that awaits its confirmation, with the token from the answer to its first "
+    "submission. The token starts it once. Every refusal is the same, whatever is wrong.",
     NAMED_BY_BEGINNING,
     NULL,
 };
@@ -1000,15 +1003,15 @@ static const struct example_def deny_examples[] = {
 };
 
 static const char *const redeliver_text[] = {
-    "Delivers a dead letter again, or what waits for its next attempt at once. What is unknown is "
-    "settled with once resolve instead: nobody knows whether its handler did it.",
+    "Delivers a dead letter again, or a delivery that waits for its next attempt now. Settle an "
+    "unknown delivery with once resolve instead, because its handler may have done it.",
     NAMED_BY_BEGINNING,
     NULL,
 };
 
 static const char *const skip_text[] = {
-    "A dead letter, or a delivery that waits, is never delivered. Its duplicates are still "
-    "recognised.",
+    "Makes sure that a dead letter, or a waiting delivery, is never delivered. Its duplicates "
+    "are still recognised.",
     NAMED_BY_BEGINNING,
     NULL,
 };
@@ -1038,11 +1041,11 @@ static const struct example_def skip_examples[] = {
 };
 
 static const char *const inbox_text[] = {
-    "once inbox test SOURCE says what a request to a source of the configuration would be taken "
-    "for: which secret verifies it, the keys and versions of its events, and how long duplicates "
-    "are recognised. Where the source has a command instead of a handler, it shows the envelope "
-    "that each event would submit, and whether the registry would accept it. Nothing is remembered "
-    "and nothing is called.",
+    "once inbox test SOURCE shows how a source of the configuration would read a request: which "
+    "secret verifies it, the keys and versions of its events, and how long duplicates are "
+    "recognised. If the source has a command instead of a handler, it shows the envelope that "
+    "each event would submit, and whether the registry would accept it. It records nothing and "
+    "calls nothing.",
     "once inbox sign PRESET prints the headers of a request that a sender of this preset would "
     "sign now, one per line, for --header @FILE or for curl.",
     NULL,
@@ -1056,7 +1059,7 @@ static const struct option_def inbox_options[] = {
         "be repeated",
         .repeated = true),
     PATH("secret-file", "the file with the secret (sign)"),
-    TEXT("id", "ID", "what names the event, where a header does (sign)", .fallback = "test-1"),
+    TEXT("id", "ID", "the event's id, if a header carries it (sign)", .fallback = "test-1"),
     OPT_JSON,
     {0},
 };
@@ -1075,8 +1078,8 @@ static const struct example_def inbox_examples[] = {
 
 static const char *const conformance_text[] = {
     "Tests the commands of a running server from outside: that duplicates have one effect, that "
-    "confirmations bind, that decisions leave evidence. It prints a table with the requirement "
-    "(see docs/conformance.md) that each test is of. The server's registry needs the commands that "
+    "confirmations bind, that decisions leave evidence. It prints a table of the tests and their "
+    "requirements (see docs/conformance.md). The server's registry needs the commands that "
     "--registry prints; their handlers are this program, on --port of the same machine. Any "
     "implementation with the same API can be tested.",
     NULL,
@@ -1197,8 +1200,8 @@ static const struct option_def version_options[] = {
 };
 
 static const char *const completion_text[] = {
-    "Prints what makes a shell complete the commands and options of once. Packages install it; a "
-    "build from source does not.",
+    "Prints the script that makes a shell complete the commands and options of once. make "
+    "install puts it in place.",
     NULL,
 };
 
@@ -1242,7 +1245,7 @@ const struct command_def commands[] = {
     COMMAND(serve, serve_options, serve_exits, "",
         "serve fences, commands, effects and the inbox over HTTP"),
     COMMAND(gateway, gateway_options, serve_exits, "",
-        "make an HTTP API idempotent by standing in front of it"),
+        "make an HTTP API idempotent, as a proxy in front of it"),
     COMMAND(
         check, check_options, check_exits, "[FILE]", "check a configuration", .operands_max = 1),
     COMMAND(registry, registry_options, registry_exits, "", "list the commands of the registry"),
@@ -1302,7 +1305,7 @@ const struct command_def commands[] = {
         "copy a store to a different engine, with its evidence", .operands_min = 2,
         .operands_max = 2),
     COMMAND(migrate, migrate_options, migrate_exits, "",
-        "make the schema of a PostgreSQL store, or bring it up to date"),
+        "create the schema of a PostgreSQL store, or upgrade it"),
     COMMAND(doctor, doctor_options, doctor_exits, "", "check the store and the machine"),
     COMMAND(canon, canon_options, canon_exits, "", "print the canonical form of JSON"),
     COMMAND(key, key_options, key_exits, "command|effect|source", "derive a key from JSON",

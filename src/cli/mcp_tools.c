@@ -478,9 +478,10 @@ const struct mcp_own_tool mcp_own_tools[] = {
             {"args", "the arguments that the registry declares", OBJECT, false}},
         .run = run_submit},
     {.name = "once_confirm",
-        .says = "Confirm a command that awaits its confirmation, after the user has agreed to it. "
-                "A command that needs somebody else's confirmation (step_up) cannot be confirmed "
-                "by whoever submitted it.",
+        .says =
+            "Confirm a command that awaits its confirmation, after the user has agreed to "
+            "it. A command that needs somebody else's confirmation (step_up) cannot be confirmed "
+            "by the agent that submitted it.",
         .annotations = ACTS,
         .rights = CONFIG_RIGHT_CONFIRM,
         .arguments = {{"command_id", "cmd_ and a UUID", NULL, true},

@@ -20,43 +20,45 @@ enum {
 const struct config_option config_command_options[] = {
     ROW("class", CHOICE, AT(class), .fallback = "I1", .choices = {"I0", "I1", "I2", "I3"},
         .help = "I0 only reads, and is never deduplicated. I1 takes effect once. I2 takes effect "
-                "once in a declared window. I3 has effects outside that are not idempotent by "
+                "once in a declared window. I3 has outside effects that are not idempotent "
                 "themselves.",
         .unsure = "I1."),
     ROW("justification", TEXT, AT(justification), .form = CONFIG_FORM_LINE,
         .example = "the provider has no idempotency keys",
-        .help = "Why the class is not I1. Required for I2 and I3, and for I0 on a command that "
+        .help = "Why the class is not I1. Required for I2 and I3, and for an I0 command that "
                 "changes something.",
         .unsure = "Write what you would tell an auditor."),
     ROW("mutates", BOOL, AT(mutates), .fallback = "false",
-        .help = "An I0 command changes something all the same, so it needs a justification. Every "
-                "other class changes something anyway.",
+        .help = "true: an I0 command changes something nevertheless, so it needs a "
+                "justification. Every other class changes something anyway.",
         .unsure = "Leave it out, and use I1."),
     ROW("critical", BOOL, AT(is_critical), .fallback = "false",
-        .help = "Money or worse: its ttl must be at least 24h.", .unsure = "true for payments."),
+        .help = "For money, or anything as serious: its ttl must be at least 24h.",
+        .unsure = "true for payments."),
     ROW("shield", LIST, AT(shields), COUNTED(shield_count), .form = CONFIG_FORM_SHIELD,
         .max = CONFIG_SHIELDS_MAX, .example = "[S3]",
-        .help = "How an I3 command is kept from happening twice. S1: the handler gets the key and "
-                "passes it on to its provider. S2: it returns effects, which go through the "
-                "outbox. S3: the grant is durable before the call, and nothing runs again by "
-                "itself. S4: an unknown outcome is looked up with reconcile, and its effects, all "
-                "of which declare compensate, can be undone.",
+        .help =
+            "How an I3 command is kept from happening twice. S1: the handler gets the key "
+            "and passes it on to its provider. S2: it returns effects, which go through the "
+            "outbox. S3: the grant is durable before the call, and nothing runs again "
+            "automatically. S4: an unknown outcome is looked up with reconcile, and its effects, "
+            "all of which declare compensate, can be undone.",
         .unsure = "S3, which holds whatever the handler does."),
     ROW("ttl", DURATION, AT(ttl_ms), .fallback = "24h", .min = SECOND_MS, .max = 3660 * DAY_MS,
-        .help = "The window in which duplicates are recognised, from the outcome on. An I2 command "
-                "has to declare it.",
-        .unsure = "Longer than anybody retries: 24h, or 72h for money."),
+        .help = "The window in which duplicates are recognised, from the outcome on. An I2 "
+                "command must declare it.",
+        .unsure = "Longer than any caller retries: 24h, or 72h for money."),
     ROW("binding", CHOICE, AT(binding), .fallback = "actor",
         .choices = {"actor", "effective_actor"},
-        .help = "Whose name enters the key. effective_actor: an envelope has to name the principal "
-                "on whose behalf it acts, so that several actors trigger one effect.",
+        .help = "Which actor is part of the key. effective_actor: an envelope must name the "
+                "principal on whose behalf it acts, so that several actors trigger one effect.",
         .unsure = "actor."),
     ROW("confirm", CHOICE, AT(confirm), .fallback = "none",
         .choices = {"none", "confirm", "step_up"},
-        .help = "confirm: it runs after somebody shows the token that the first submission got. "
-                "step_up: the confirmation also needs a bearer token with the right confirm that "
-                "is not the one that submitted it.",
-        .unsure = "confirm for what cannot be undone."),
+        .help = "confirm: it runs after somebody presents the token from the answer to the first "
+                "submission. step_up: the confirmation also needs a bearer token with the right "
+                "confirm, different from the submitter's.",
+        .unsure = "confirm for anything that cannot be undone."),
     ROW("confirm_ttl", DURATION, AT(confirm_ttl_ms), .fallback = "5m", .min = SECOND_MS,
         .max = 7 * DAY_MS,
         .help = "How long a confirmation may be given. After that the command is rejected, and a "
@@ -64,9 +66,9 @@ const struct config_option config_command_options[] = {
         .unsure = "Leave it."),
     ROW("prompt", TEXT, AT(prompt), .form = CONFIG_FORM_PROMPT,
         .example = "\"Refund order {target.order_id}?\"",
-        .help = "The question for the user, in the answer of a command that awaits its "
+        .help = "The question for the user, in the answer about a command that awaits its "
                 "confirmation. {target.…}, {args.…}, {actor_id} and {command} stand for values of "
-                "the envelope; what is redacted stays redacted.",
+                "the envelope; redacted values stay redacted.",
         .unsure = "Name what will happen, and to what."),
     ROW("handler", TEXT, AT(handler), .form = CONFIG_FORM_HANDLER, .is_required = true,
         .example = "http://127.0.0.1:9000/refund",
@@ -99,12 +101,12 @@ const struct config_option config_command_options[] = {
         .fallback = "404", .max = 16, .help = "Statuses that mean that it did not.",
         .unsure = "Leave it."),
     ROW("reconcile.quiet", DURATION, AT(quiet_ms), .fallback = "1m", .max = HOUR_MS,
-        .help = "not_executed is believed when the command has been unknown for this long: until "
-                "then the handler may still be at work.",
+        .help = "not_executed is accepted only after the command has been unknown for this long, "
+                "because until then the handler may still be working.",
         .unsure = "Leave it."),
     ROW("retry.attempts", COUNT, AT(attempts_max), .fallback = "5", .min = 1, .max = ATTEMPTS_MAX,
-        .help = "Calls of the handler in all, when it says that nothing was done. After the last "
-                "one the command is blocked.",
+        .help = "Total calls of the handler while it answers that nothing was done. After the "
+                "last one the command is blocked.",
         .unsure = "Leave it."),
     ROW("retry.backoff", DURATION, AT(backoff_ms), .fallback = "1s", .min = 10, .max = HOUR_MS,
         .help = "The first pause between two calls. Pauses double, and are shortened at random.",
@@ -114,7 +116,7 @@ const struct config_option config_command_options[] = {
     ROW("concurrency", COUNT, AT(concurrency), .fallback = "64", .min = 1, .max = CONCURRENCY_MAX,
         .help = "Calls to the handler at a time; the others wait.", .unsure = "Leave it."),
     ROW("rate", REAL, AT(rate), .fallback = "0", .max = RATE_MAX,
-        .help = "Submissions a second, of each tenant. Above it they get 429. 0 means no limit.",
+        .help = "Submissions per second, for each tenant. Above it they get 429. 0 means no limit.",
         .unsure = "Leave it at 0."),
     ROW("redact", LIST, AT(redact), COUNTED(redact_count), .form = CONFIG_FORM_POINTER,
         .max = CONFIG_COMMAND_POINTERS_MAX, .example = "[/args/card]",
@@ -128,15 +130,16 @@ const struct config_option config_command_options[] = {
         .unsure = "Leave it out if the handler does everything itself."),
     ROW("on_effect_failure", CHOICE, AT(on_effect_failure), .fallback = "fail",
         .choices = {"fail", "block", "compensate"},
-        .help = "What becomes of the command when a required effect fails. compensate: what was "
-                "acknowledged is undone, in reverse order. block: a person decides.",
+        .help = "What happens to the command when a required effect fails. fail: it fails. "
+                "compensate: acknowledged effects are undone, in reverse order. block: a person "
+                "decides.",
         .unsure = "Leave it."),
     ROW("args", OWN, .in = CONFIG_IN_ENTRY, .read = command_read_args,
         .help = "The arguments, by name: type (string, integer, number, boolean, object, array, "
                 "any), required, normalise (trim, lower, upper, e164, or a list of these), enum, "
                 "min and max (of a number, or of the characters of a string). Arguments that are "
                 "not named are refused. Without args every argument is accepted as it is.",
-        .unsure = "Declare all of them: what is normalised has one key."),
+        .unsure = "Declare all of them: equal values then have one key, however they are written."),
     {0},
 };
 

@@ -179,8 +179,7 @@ static void check_shields(
     }
     if (config_command_shield(command, "S2") && command->effect_count == 0) {
         reader_fault(reader, place, "effects: [payment.capture]",
-            "'%s' declares S2 and no effects: nothing of it goes through the outbox",
-            command->name);
+            "'%s' declares S2 without effects: nothing would go through the outbox", command->name);
     }
     if (config_command_shield(command, "S3") && command->on_unknown == CONFIG_UNKNOWN_TAKEOVER) {
         reader_fault(reader, yaml_place_of(map, "on_unknown"), "on_unknown: hold",
@@ -331,7 +330,7 @@ static void check_effects(
         const struct config_effect *type =
             config_effect_find(&config->effects, slice_str(command->effects[i]));
         if (type == NULL) {
-            (void)snprintf(text, sizeof text, "'%s' names a type of effect that is not there: '%s'",
+            (void)snprintf(text, sizeof text, "'%s' names an effect type that does not exist: '%s'",
                 command->name, command->effects[i]);
             config_fault_at(config, faults, &place, "declare it under effects:", text);
         } else if ((undoes || is_s4) && type->compensate_name == NULL) {

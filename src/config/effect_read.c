@@ -628,7 +628,7 @@ static void link_connector(const struct checker *checker, struct config_effect *
     }
     if (effect->connector_name != NULL) {
         refuse(checker, &effect->connector_at, "connectors: lists them",
-            "effect '%s' names a connector that is not there: '%s'", effect->name,
+            "effect '%s' names a connector that does not exist: '%s'", effect->name,
             effect->connector_name);
     }
 }
@@ -641,7 +641,7 @@ static void link_compensation(const struct checker *checker, struct config_effec
             config_effect_find(&checker->config->effects, slice_str(effect->compensate_name));
         if (effect->compensate == NULL) {
             refuse(checker, &effect->compensate_at, "effects: lists them",
-                "effect '%s' is compensated by one that is not there: '%s'", effect->name,
+                "effect '%s' names a compensation that does not exist: '%s'", effect->name,
                 effect->compensate_name);
         } else if (effect->compensate == effect) {
             refuse(checker, &effect->compensate_at, NULL,

@@ -120,8 +120,8 @@ static void put_routes(struct buf *out)
         "gateway.routes: by default one route for every path. The first route that matches a "
         "request applies. Requests that match no route pass through, not fenced. A route needs a "
         "match. It may have any setting above except those of the whole gateway (listen, tls, "
-        "health, spool_dir, spool_memory, spool_max, connections_max, idle), and its own settings "
-        "win over the section's. SIGHUP reads routes again.");
+        "health, spool_dir, spool_memory, spool_max, connections_max, idle), and its own "
+        "settings override the section's. SIGHUP reads routes again.");
     put_prose(out, "If unsure: Leave it out: every path is fenced.");
     buf_str(out, "#  routes:\n"
                  "#    - match: \"POST,PUT /v1/payments/**\"\n"
@@ -189,9 +189,9 @@ static void put_sources(struct buf *out)
     put_rows(out, config_source_options, CONFIG_IN_ENTRY);
     put_rows(out, config_source_options, CONFIG_IN_ENTRY | CONFIG_IN_QUEUE);
     put_prose(out,
-        "inbox.queues: brokers whose messages are events, by name. A queue has the settings below, "
-        "and those of a source but preset, secrets, mode, verify_token and signature. A name is "
-        "that of a source or of a queue, not of both. SIGHUP reads them again.");
+        "inbox.queues: brokers whose messages are events, by name. A queue has the settings "
+        "below, and those of a source except preset, secrets, mode, verify_token and signature. "
+        "A source and a queue cannot have the same name. SIGHUP reads them again.");
     buf_str(out, "#  queues:\n"
                  "#    orders:\n"
                  "#      from: redis://127.0.0.1:6379/orders?group=once\n"
@@ -204,8 +204,8 @@ static void put_sources(struct buf *out)
 static void put_effects(struct buf *out)
 {
     put_prose(out,
-        "connectors: how effects reach one provider, by name. Changes are evidence; secrets are "
-        "read from files and variables, and SIGHUP reads all of it again.");
+        "connectors: how effects reach one provider, by name. Changes are recorded in the "
+        "evidence. Secrets are read from files and variables; SIGHUP reads all of it again.");
     buf_str(out, "#connectors:\n"
                  "#  pay:\n"
                  "#    url: https://api.pay.example\n"
@@ -216,8 +216,8 @@ static void put_effects(struct buf *out)
                  "\n");
     put_options(out, config_connector_options, true);
     put_prose(out,
-        "effects: the types of effect that POST /v1/effects takes, by name. What cannot be "
-        "shielded against a lost answer does not load.");
+        "effects: the types of effect that POST /v1/effects takes, by name. A type that cannot "
+        "be protected against a lost answer does not load.");
     buf_str(out, "#effects:\n"
                  "#  payment.capture:\n"
                  "#    connector: pay\n"
@@ -257,15 +257,15 @@ void config_example_put(struct buf *out)
         "that hash and the one before the name of its section.");
     buf_str(out, "#\n");
     put_prose(out,
-        "Flags win over ONCE_* variables, variables over this file, this file over the defaults. "
-        "Unknown settings are errors. Durations: 300ms, 30s, 5m, 24h, 14d. Sizes: 64KiB, 10MiB. "
-        "Paths are relative to the directory in which the server is started. once check once.yaml "
-        "checks this file; kill -HUP applies changes that need no restart.");
+        "Flags override ONCE_* variables, variables override this file, and this file overrides "
+        "the defaults. Unknown settings are errors. Durations: 300ms, 30s, 5m, 24h, 14d. Sizes: "
+        "64KiB, 10MiB. Paths are relative to the directory in which the server is started. once "
+        "check once.yaml checks this file; kill -HUP applies changes that need no restart.");
     buf_char(out, '\n');
     put_options(out, config_options, false);
     put_prose(out,
-        "The gateway stands in front of an API and makes it idempotent. Its flags are those of "
-        "once gateway.");
+        "The gateway stands in front of an API and makes it idempotent. Its flags belong to once "
+        "gateway.");
     put_options(out, config_gateway_options, false);
     put_routes(out);
     put_commands(out);

@@ -60,12 +60,13 @@ const struct config_option config_gateway_options[] = {
         .choices = {"ietf", "guardia", "adr007", "ops", "stripe"},
         .env = "ONCE_GATEWAY_PROFILE",
         .flag = "profile",
-        .help = "Statuses and bodies of refusals, which methods are fenced, what a request "
-                "without a key gets, and the window. ietf: the IETF's draft, problem documents. "
-                "guardia: keys must be UUIDs, DELETE is not fenced. adr007: a request without a "
-                "key runs under a new one. ops: keys are kept longer, conflicts show a diff. "
-                "stripe: as Stripe's API, for its SDKs; POST only, no key means no fence. "
-                "Explicit settings win over the profile.",
+        .help =
+            "Statuses and bodies of refusals, which methods are fenced, what a request "
+            "without a key gets, and the window. ietf: the IETF's draft, problem documents. "
+            "guardia: keys must be UUIDs, DELETE is not fenced. adr007: a request without a key "
+            "runs under a new one. ops: keys are kept longer, conflicts show a diff. stripe: as "
+            "Stripe's API, for its SDKs; POST only, no key means no fence. Explicit settings "
+            "override the profile.",
         .unsure = "The one your clients are written for, else ietf."},
     {.path = "gateway.tls.cert",
         .kind = CONFIG_TEXT,
@@ -102,7 +103,7 @@ const struct config_option config_gateway_options[] = {
         BOTH(tenant),
         .fallback = "default",
         .help = "The tenant that owns these operations in the store, the evidence and the "
-                "metrics. Nothing of one tenant reaches another.",
+                "metrics. Tenants never see each other's data.",
         .unsure = "Leave it, unless several customers' APIs share one gateway."},
     {.path = "gateway.key",
         .kind = CONFIG_TEXT,
@@ -116,7 +117,7 @@ const struct config_option config_gateway_options[] = {
                 "{header: X-GitHub-Delivery} is a field, {json: /id} a JSON Pointer to a string or "
                 "a whole number in the body. A write without it is refused. The API gets it as "
                 "Idempotency-Key.",
-        .unsure = "required: a client without a key can do a thing twice."},
+        .unsure = "required: without a key, a retry can take effect twice."},
     {.path = "gateway.kind",
         .kind = CONFIG_CHOICE,
         BOTH(retention),
@@ -149,28 +150,30 @@ const struct config_option config_gateway_options[] = {
         BOTH(wait_ms),
         .fallback = "10s",
         .max = LIMIT_WAIT_MS_MAX,
-        .help = "How long a duplicate waits for the answer of the first one that is still "
-                "running; then it gets 409 and Retry-After. A client may ask for less with "
-                "Prefer: wait. 0s: it never waits.",
+        .help = "How long a duplicate waits for the answer to the first request while that is "
+                "running; then it gets 409 and Retry-After. A client may ask for less with Prefer: "
+                "wait. 0s: it never waits.",
         .unsure = "Leave it."},
     {.path = "gateway.stream",
         .kind = CONFIG_BOOL,
         BOTH(streams),
         .fallback = "false",
-        .help = "Whether every answer to a fenced request reaches its client as it comes, before "
-                "it is sealed; it is sealed at its end. false: only answers of type "
-                "text/event-stream do. timeout.total bounds a stream, too.",
+        .help =
+            "true: the client gets every answer to a fenced request as it comes; it is "
+            "sealed at its end. false: only answers of type text/event-stream are passed on like "
+            "this. timeout.total bounds a stream, too.",
         .unsure = "Leave it; true for an API that streams in a different format."},
     {.path = "gateway.principal",
         .kind = CONFIG_TEXT,
         .form = CONFIG_FORM_PRINCIPAL,
         BOTH(principal_text),
         .fallback = "auto",
-        .help = "Who a key belongs to; two principals may use the same key. auto: the SHA-256 of "
-                "Authorization, else of X-Api-Key or Api-Key; all requests without them are one "
-                "principal. authorization: the first of these alone. header:X-Tenant: a field set "
-                "by a trusted proxy. jwt:sub: a claim of a verified bearer token; it needs jwt and "
-                "stays the same when tokens are renewed. none: all clients are one principal.",
+        .help =
+            "Who a key belongs to; two principals may use the same key. auto: the SHA-256 of "
+            "Authorization, else of X-Api-Key or Api-Key; all requests without them are one "
+            "principal. authorization: only the first of these. header:X-Tenant: a field set by "
+            "a trusted proxy. jwt:sub: a claim of a verified bearer token; it needs jwt and "
+            "stays the same when tokens are renewed. none: all clients are one principal.",
         .unsure = "auto; jwt:sub if tokens are renewed, a header if clients have only cookies."},
     {.path = "gateway.jwt.alg",
         .kind = CONFIG_CHOICE,
@@ -231,12 +234,11 @@ const struct config_option config_gateway_options[] = {
         .max = CONFIG_FIELDS_MAX,
         .absent = "every field",
         .example = "[X-Payment-Id]",
-        .help = "Fields of an answer that a replay repeats. By default all but those that are true "
-                "of one exchange alone: Set-Cookie, Date, Age, Server-Timing, RateLimit*, "
+        .help = "Fields of an answer that a replay repeats. By default all except those that "
+                "belong to one exchange: Set-Cookie, Date, Age, Server-Timing, RateLimit*, "
                 "X-RateLimit* and hop-by-hop fields. A list narrows it to these and the usual ones "
                 "(Content-Type and the like, Location, ETag, Link, Cache-Control, Vary); [] to the "
-                "usual ones alone. Set-Cookie is never kept. A route's list replaces the "
-                "section's.",
+                "usual ones only. Set-Cookie is never kept. A route's list replaces the section's.",
         .unsure = "Leave it out."},
     {.path = "gateway.cors.origins",
         .kind = CONFIG_LIST,
@@ -245,11 +247,12 @@ const struct config_option config_gateway_options[] = {
         COUNTED(cors_origin_count),
         .max = CONFIG_ORIGINS_MAX,
         .example = "[https://shop.example]",
-        .help = "Origins of web pages that call the API through this gateway, or \"*\" for any. "
-                "The gateway's own refusals and its replays then have the Access-Control fields "
-                "without which a browser hides them from the page, and every answer to a fenced "
-                "request exposes the gateway's own fields. Preflight requests still go to the API: "
-                "it must allow Idempotency-Key. A route's list replaces the section's.",
+        .help =
+            "Origins of web pages that call the API through this gateway, or \"*\" for any. "
+            "The gateway's own refusals and its replays then have the Access-Control fields that "
+            "a browser needs to show them to the page, and every answer to a fenced request "
+            "exposes the gateway's own fields. Preflight requests still go to the API: it must "
+            "allow Idempotency-Key. A route's list replaces the section's.",
         .unsure = "Leave it out unless browsers call the API directly."},
     {.path = "gateway.cors.credentials",
         .kind = CONFIG_BOOL,
@@ -268,13 +271,14 @@ const struct config_option config_gateway_options[] = {
         .env = "ONCE_GATEWAY_ON_STATUS",
         .flag = "on-status",
         .example = "{5xx: unknown, 503: release}",
-        .help = "What an answer means, by its status or its class (5xx); a status wins over its "
-                "class. seal: it is final, and every duplicate gets it. release: the API did "
-                "nothing or rolled back, so the client may try again. unknown: nobody said "
-                "whether anything was done, so nobody may try until it is settled. A rule set "
-                "here wins over every default of its status or class: 2xx, 3xx and 4xx are "
-                "sealed; 408, 425, 429 and 503 are released; other 5xx are unknown (profile "
-                "stripe: sealed). A route's map replaces the section's.",
+        .help =
+            "What an answer means, by its status or its class (5xx); a rule for a status "
+            "overrides the rule for its class. seal: it is final, and every duplicate gets it. "
+            "release: the API did nothing or rolled back, so the client may try again. unknown: "
+            "nobody knows whether anything was done, so no retry runs until it is settled. A "
+            "rule set here overrides the defaults of its status or class: 2xx, 3xx and 4xx are "
+            "sealed; 408, 425, 429 and 503 are released; other 5xx are unknown (profile stripe: "
+            "sealed). A route's map replaces the section's.",
         .unsure = "Leave it; {5xx: release} only if the API rolls back before it answers 5xx."},
     {.path = "gateway.on_5xx",
         .kind = CONFIG_OWN,
@@ -434,10 +438,11 @@ const struct config_option config_gateway_options[] = {
         .kind = CONFIG_BOOL,
         BOTH(preserve_host),
         .fallback = "false",
-        .help = "Whether the API gets the Host that the client sent, for APIs that serve several "
-                "names or build links from it. By default it gets the host of upstream, and the "
-                "client's in X-Forwarded-Host. A reconcile question always has the host of "
-                "upstream, and certificates are always checked against it.",
+        .help =
+            "Whether the API gets the Host that the client sent, for APIs that serve several "
+            "host names or build links from it. By default it gets the host of upstream, and the "
+            "client's in X-Forwarded-Host. A reconcile question always has the host of upstream, "
+            "and certificates are always checked against it.",
         .unsure = "Leave it."},
     {.path = "gateway.health",
         .kind = CONFIG_TEXT,
@@ -445,9 +450,10 @@ const struct config_option config_gateway_options[] = {
         SECTION(health),
         .env = "ONCE_GATEWAY_HEALTH",
         .example = "/healthz",
-        .help = "A path that the gateway answers itself, for a load balancer: 200 when it would "
-                "serve requests, 503 or no answer when it would not. The API never sees it, "
-                "whatever the method, so it must not be a path of the API's.",
+        .help =
+            "A path that the gateway answers itself, for a load balancer: 200 when it would "
+            "serve requests, 503 or no answer when it would not. The API never sees it, whatever "
+            "the method, so it must not be a path of the API.",
         .unsure = "Leave it out unless something checks the gateway's port."},
     {.path = "gateway.spool_dir",
         .kind = CONFIG_TEXT,

@@ -25,16 +25,18 @@ enum {
 const struct config_option config_source_options[] = {
     ROW("from", TEXT, OF_QUEUE(from), .form = CONFIG_FORM_LINE,
         .example = "redis://127.0.0.1:6379/orders?group=once",
-        .help = "The broker and the queue: redis://[USER:PASSWORD@]HOST[:PORT]/STREAM?group=once, "
-                "amqp://…/QUEUE, nats://…/STREAM?durable=once or kafka://…/TOPIC?group=once; "
-                "docs/inbox.md has their options. All processes of one group have to share one "
-                "store.",
-        .unsure = "As the broker has it."),
+        .help =
+            "The broker and the queue: "
+            "redis://[USER:PASSWORD@]HOST[:PORT]/STREAM?group=once, amqp://…/QUEUE, "
+            "nats://…/STREAM?durable=once or kafka://…/TOPIC?group=once; docs/inbox.md has their "
+            "options. All processes of one group must share one store.",
+        .unsure = "The queue that already exists at the broker."),
     ROW("format", CHOICE, OF_QUEUE(format), .fallback = "cloudevents",
         .choices = {"cloudevents", "raw"},
-        .help = "What a message is. cloudevents: an event is named by its idempotencykey, else by "
-                "its source and id. raw: any bytes, named by what key says.",
-        .unsure = "cloudevents where the sender can."),
+        .help = "The format of a message. cloudevents: an event, whose key is its "
+                "idempotencykey, or else its source and id. raw: any bytes; key says where the key "
+                "is.",
+        .unsure = "cloudevents if the sender can."),
     ROW("prefetch", COUNT, OF_QUEUE(prefetch), .fallback = "256", .min = 1, .max = PREFETCH_MAX,
         .help = "Messages that are taken and not acknowledged yet. At this number no more are "
                 "read until one is settled.",
@@ -42,15 +44,16 @@ const struct config_option config_source_options[] = {
     ROW("preset", CHOICE, OF_SOURCE(preset), .is_required = true, .example = "stripe",
         .choices = {"stripe", "github", "shopify", "slack", "meta", "standard_webhooks", "svix",
             "hmac", "cloudevents", "effect", "none"},
-        .help = "Who sends: how requests are signed, what names an event, how a body is split, and "
-                "how long duplicates come. hmac is any sender with an HMAC-SHA256 of the body in a "
-                "field. cloudevents, effect and none are not signed; a secret is then a bearer "
-                "token.",
+        .help =
+            "The sender: how requests are signed, what identifies an event, how a body is "
+            "split, and how long duplicates may come. hmac is any sender with an HMAC-SHA256 of "
+            "the body in a field. cloudevents, effect and none are not signed; a secret is then "
+            "a bearer token.",
         .unsure = "The sender's own; else standard_webhooks or hmac, whichever it documents."),
     ROW("secrets", OWN, .in = CONFIG_IN_ENTRY, .read = source_read_secrets,
-        .help = "The sender's signing secrets: a list of {file: PATH} and {env: NAME}. Any of them "
-                "verifies, so that a secret is rotated by listing both. Files and variables are "
-                "read at the start and by SIGHUP.",
+        .help = "The sender's signing secrets: a list of {file: PATH} and {env: NAME}. Any of "
+                "them verifies; to rotate a secret, list both. Files and variables are read at the "
+                "start and by SIGHUP.",
         .unsure = "One file that only the server's user can read."),
     ROW("handler", TEXT, AT(handler), .form = CONFIG_FORM_HANDLER,
         .example = "http://127.0.0.1:9000/stripe",
@@ -61,42 +64,46 @@ const struct config_option config_source_options[] = {
         .unsure = "A handler on the same machine or network."),
     ROW("command", TEXT, AT(command), .places = offsetof(struct config_source, command_at),
         .example = "order.paid",
-        .help = "Instead of handler: each event submits this command of the registry, in the "
-                "commit that seals its delivery. It has the delivery's key, unless the envelope "
-                "has one, and the event's id is in its trace. A command with a confirmation "
-                "cannot be submitted so: nobody would get the token.",
+        .help =
+            "Instead of handler: each event submits this command of the registry, in the "
+            "commit that seals its delivery. It has the delivery's key, unless the envelope has "
+            "one, and the event's id is in its trace. A command with a confirmation cannot be "
+            "used here, because nobody would get the token.",
         .unsure = "handler."),
     ROW("envelope", OWN, AT(envelope), .read = source_read_envelope,
         .example = "{actor_id: \"{data.from}\", target: {order: \"{data.order}\"}}",
-        .help = "Of command: what it is submitted with: actor_id, effective_actor_id, target, "
-                "args, idempotency_key, extensions and x_*. Strings are templates: {event.…} is "
-                "the event's JSON, {data.…} the data of a CloudEvent (else the event), "
-                "{event_id}, {delivery_id}, {key}, {source} and {tenant}. An event without a "
-                "value that is named becomes a dead letter.",
+        .help =
+            "With command: the envelope that is submitted: actor_id, effective_actor_id, "
+            "target, args, idempotency_key, extensions and x_*. Strings are templates: {event.…} "
+            "is the event's JSON, {data.…} the data of a CloudEvent (else the event), "
+            "{event_id}, {delivery_id}, {key}, {source} and {tenant}. An event that lacks a "
+            "named value becomes a dead letter.",
         .unsure = "Set it if and only if command is set."),
     ROW("tenant", TEXT, AT(tenant), .form = CONFIG_FORM_TENANT, .fallback = "default",
-        .help = "Whose events these are.", .unsure = "The tenant that the handler works for."),
+        .help = "The tenant that owns these events.",
+        .unsure = "The tenant that the handler works for."),
     ROW("mode", CHOICE, OF_SOURCE(mode), .fallback = "auto", .choices = {"auto", "async", "sync"},
         .help = "async: the sender is answered as soon as its event is durable. sync: it gets the "
                 "handler's answer, after the seal. auto is sync for effect and async for all "
                 "others.",
-        .unsure = "Leave it: senders want an answer in seconds."),
+        .unsure = "Leave it: senders expect an answer within seconds."),
     ROW("order.source_id", TEXT, AT(order_source_id), .form = CONFIG_FORM_POINTER,
         .example = "/data/object/id",
-        .help = "JSON Pointer to what an event is a version of. Of one such thing events are "
-                "delivered one at a time, and one that is older than the last sealed one is stale "
-                "and not delivered. A version that never comes keeps nothing waiting.",
-        .unsure = "Leave it out if the handler does not mind the order."),
+        .help =
+            "JSON Pointer to the id of the thing that an event is a version of. Events of "
+            "one such thing are delivered one at a time; one that is older than the last sealed "
+            "one is stale and is not delivered. A missing version delays nothing.",
+        .unsure = "Leave it out if the order does not matter to the handler."),
     ROW("order.version", TEXT, AT(order_version), .form = CONFIG_FORM_POINTER,
         .example = "/created",
         .help = "JSON Pointer to the version: a number, a time (RFC 3339) or a text in natural "
                 "order.",
         .unsure = "Set it if and only if order.source_id is set."),
     ROW("window", DURATION, AT(window_ms),
-        .absent = "the preset's, 2 to 31 days; of a queue 14 days", .min = SECOND_MS,
+        .absent = "the preset's, 2 to 31 days; for a queue 14 days", .min = SECOND_MS,
         .max = LIMIT_WINDOW_MS_MAX, .example = "14d",
         .help = "How long duplicates are recognised after an event was handled. The preset's is "
-                "longer than its sender sends an event again.",
+                "longer than its sender may send an event again.",
         .unsure = "Leave it out."),
     ROW("on_unknown", CHOICE, AT(on_unknown), .fallback = "hold",
         .choices = {"hold", "redeliver", "reconcile"},
@@ -117,10 +124,10 @@ const struct config_option config_source_options[] = {
         .fallback = "404", .max = CONFIG_STATUSES_MAX,
         .help = "Statuses that mean that it did not.", .unsure = "Leave it."),
     ROW("reconcile.quiet", DURATION, AT(quiet_ms), .fallback = "1m", .max = HOUR_MS,
-        .help = "not_executed is believed when the delivery has been unknown for this long.",
+        .help = "not_executed is accepted only after the delivery has been unknown for this long.",
         .unsure = "Leave it."),
     ROW("retry.attempts", COUNT, AT(attempts_max), .fallback = "20", .min = 1, .max = ATTEMPTS_MAX,
-        .help = "Calls of the handler in all. After the last one the delivery is a dead letter.",
+        .help = "Total calls of the handler. After the last one the delivery is a dead letter.",
         .unsure = "Leave it."),
     ROW("retry.backoff", DURATION, AT(backoff_ms), .fallback = "5s", .min = 10, .max = HOUR_MS,
         .help = "The first pause between two calls. Pauses double, and are shortened at random.",
@@ -131,45 +138,47 @@ const struct config_option config_source_options[] = {
         .max = 365 * DAY_MS, .example = "3d",
         .help = "No call later than this after the event arrived.", .unsure = "Leave it out."),
     ROW("timeout.connect", DURATION, AT(connect_ms), .fallback = "2s", .min = 10, .max = HOUR_MS,
-        .help = "To connect to the handler.", .unsure = "Leave it."),
+        .help = "How long connecting to the handler may take.", .unsure = "Leave it."),
     ROW("timeout.first_byte", DURATION, AT(first_byte_ms), .fallback = "30s", .min = 10,
-        .max = HOUR_MS, .help = "Until its answer begins. After that nobody knows.",
+        .max = HOUR_MS, .help = "How long until its answer begins. After that nobody knows.",
         .unsure = "Longer than the handler ever takes."),
     ROW("timeout.total", DURATION, AT(total_ms), .fallback = "60s", .min = 10, .max = HOUR_MS,
-        .help = "Until its answer is whole.", .unsure = "Leave it."),
+        .help = "How long until its answer is complete.", .unsure = "Leave it."),
     ROW("concurrency", COUNT, AT(concurrency), .fallback = "64", .min = 1, .max = CONCURRENCY_MAX,
         .help = "Calls to the handler at a time; the others wait.", .unsure = "Leave it."),
     ROW("rate", REAL, AT(rate), .fallback = "0", .max = RATE_MAX,
-        .help = "Calls to the handler a second. 0 means no limit.", .unsure = "Leave it at 0."),
+        .help = "Calls to the handler per second. 0 means no limit.", .unsure = "Leave it at 0."),
     ROW("breaker.failures", COUNT, AT(breaker_failures), .fallback = "10", .min = 1,
         .max = ATTEMPTS_MAX,
-        .help = "Failures in a row after which the handler is left alone for a while.",
+        .help = "Failures in a row after which the handler is not called for a while.",
         .unsure = "Leave it."),
     ROW("breaker.pause", DURATION, AT(breaker_pause_ms), .fallback = "30s", .min = 10,
-        .max = HOUR_MS, .help = "For how long; then one call tries it.", .unsure = "Leave it."),
+        .max = HOUR_MS, .help = "How long it is not called; then one call tries it.",
+        .unsure = "Leave it."),
     ROW("verify_token", OWN, .in = CONFIG_IN_ENTRY, .read = source_read_token,
-        .help = "Of preset meta: what hub.verify_token must be when an endpoint is confirmed. A "
+        .help = "For preset meta: the required hub.verify_token when Meta checks the endpoint. A "
                 "text, {file: PATH} or {env: NAME}.",
-        .unsure = "Any text that was typed into the sender's form too."),
+        .unsure = "The text that you typed into the sender's form."),
     ROW("signature.header", TEXT, OF_SOURCE(signature_header), .form = CONFIG_FORM_FIELD,
         .example = "X-Signature", .absent = "X-Signature",
-        .help = "Of preset hmac: the field with the signature.",
+        .help = "For preset hmac: the field with the signature.",
         .unsure = "As the sender documents it."),
     ROW("signature.prefix", TEXT, OF_SOURCE(signature_prefix), .form = CONFIG_FORM_LINE,
         .example = "\"sha256=\"", .absent = "none",
-        .help = "Of preset hmac: what is before the signature.",
+        .help = "For preset hmac: the text before the signature.",
         .unsure = "As the sender documents it."),
     ROW("signature.encoding", CHOICE, OF_SOURCE(signature_encoding), .fallback = "hex",
-        .choices = {"hex", "base64"}, .help = "Of preset hmac: lower-case hex, or base64.",
+        .choices = {"hex", "base64"}, .help = "For preset hmac: lower-case hex, or base64.",
         .unsure = "As the sender documents it."),
     ROW("key.header", TEXT, AT(key_header), .form = CONFIG_FORM_FIELD, .example = "X-Event-Id",
-        .help = "The field that names an event, instead of the preset's. No signature covers it, "
-                "so the body's digest is a part of the key. Of a raw queue: the field of the "
-                "message that names it.",
+        .help =
+            "The field that identifies an event, instead of the preset's. No signature "
+            "covers it, so the body's digest is part of the key too. For a raw queue: the field "
+            "of the message with its key.",
         .unsure = "Leave it out for presets that know theirs."),
     ROW("key.json", TEXT, AT(key_json), .form = CONFIG_FORM_POINTER, .example = "/id",
-        .help = "JSON Pointer to what names an event, instead of the preset's. A raw queue needs "
-                "this or key.header.",
+        .help = "JSON Pointer to the value that identifies an event, instead of the preset's. A "
+                "raw queue needs this or key.header.",
         .unsure = "Leave it out for presets that know theirs."),
     ROW("ca_file", TEXT, AT(ca_file), .example = "/etc/once/handlers-ca.pem",
         .help = "PEM file with the certificates that an https handler is verified with.",

@@ -378,7 +378,7 @@ static void check_registry(
         return;
     }
     if (command == NULL) {
-        config_fault_add(config, faults, &fault, "'%s' submits a command that is not there: '%s'",
+        config_fault_add(config, faults, &fault, "'%s' submits a command that does not exist: '%s'",
             source->name, source->command);
     } else if (command->confirm != CONFIG_CONFIRM_NONE) {
         config_fault_add(config, faults, &fault,

@@ -12,11 +12,12 @@ enum { SECOND_MS = 1000, HOUR_MS = 3600 * SECOND_MS };
 
 const struct config_option config_mcp_tool_options[] = {
     ROW("key", CHOICE, AT(key), .fallback = "derive", .choices = {"derive", "require", "pass"},
-        .help = "What names a call without an idempotency_key. derive: the tool and its arguments, "
-                "so that an equal call within the window gets the first result. require: nothing, "
-                "and the call is refused. pass: the tool is not guarded, and nothing of it is "
-                "changed or remembered.",
-        .unsure = "derive; require where two equal calls in a row are both meant."),
+        .help =
+            "What names a call without an idempotency_key. derive: the tool and its "
+            "arguments, so that an equal call within the window gets the first result. require: "
+            "nothing; the call is refused. pass: the tool is not guarded; its calls are neither "
+            "changed nor recorded.",
+        .unsure = "derive; require if two equal calls in a row may both be intended."),
     ROW("window", DURATION, AT(window_ms), .min = 1, .max = LIMIT_WINDOW_MS_MAX,
         .absent = "2m for a derived key and 24h for a given one", .example = "24h",
         .help = "How long a repeated call is recognised, from the end of the first one.",
@@ -36,8 +37,8 @@ const struct config_option config_mcp_tool_options[] = {
                 "it took effect. Each notification of progress starts it again.",
         .unsure = "Longer than the tool ever takes."),
     ROW("wait", DURATION, AT(wait_ms), .fallback = "10s", .max = LIMIT_WAIT_MS_MAX,
-        .help = "How long a duplicate waits for the result of a call that is still running, before "
-                "it is told to ask again.",
+        .help = "How long a duplicate waits for the result of a running call, before it is told "
+                "to ask again.",
         .unsure = "Less than the client's own timeout."),
     ROW("redact", LIST, AT(redact), COUNTED(redact_count), .form = CONFIG_FORM_POINTER,
         .max = CONFIG_MCP_POINTERS_MAX, .example = "[/card/number]",

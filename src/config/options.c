@@ -29,8 +29,10 @@ const struct config_option config_options[] = {
         .unsure = "Stay on 127.0.0.1 and put a proxy in front."),
     ROW("store", TEXT, AT(store), .places = offsetof(struct config, store_at),
         .fallback = "journal:./once-data", .env = "ONCE_STORE", .flag = "store", .at_start = true,
-        .help = "Where operations are remembered: journal:DIRECTORY, created if absent. mem: "
-                "keeps everything in memory, loses it at exit, and is for tests only.",
+        .help =
+            "Where operations are remembered: journal:DIRECTORY, created if absent; "
+            "postgres://… or redis://…, which several processes can share. mem: keeps everything "
+            "in memory, loses it at exit, and is for tests only.",
         .unsure = "A journal on a local disk that is backed up."),
     ROW("loops", COUNT, AT(loops), .fallback = "0", .max = LOOPS_MAX, .env = "ONCE_LOOPS",
         .flag = "loops", .at_start = true,
@@ -63,13 +65,13 @@ const struct config_option config_options[] = {
         .unsure = "One token per program, with only execute."),
     ROW("secrets.key_file", LIST, AT(key_files), .count = offsetof(struct config, key_file_count),
         .max = CONFIG_KEY_FILES_MAX, .at_start = true, .env = "ONCE_SECRETS_KEY_FILE",
-        .absent = "body.key in the journal's directory, made when it is first needed",
+        .absent = "body.key in the journal's directory, created when it is first needed",
         .example = "[/etc/once/body.key, /etc/once/old.key]",
         .help = "Files with the keys that bodies are encrypted with while they wait to be sent: "
                 "32 bytes or 64 hex digits each, mode 0600. The first key encrypts, all of them "
-                "decrypt. To rotate, put the new file first and remove the old one when nothing "
-                "that was kept before is left. Processes that share a store need the same files.",
-        .unsure = "Leave it out with a journal, and back body.key up with it."),
+                "decrypt. To rotate, put the new file first, and remove the old one when nothing "
+                "that it encrypted is left. Processes that share a store need the same files.",
+        .unsure = "Leave it out with a journal, and back up body.key with it."),
     ROW("limits.body_bytes_max", SIZE, AT(body_bytes_max), .fallback = "10MiB", .min = 1024,
         .max = GIB, .env = "ONCE_LIMITS_BODY_BYTES_MAX",
         .help = "The largest request body; a larger one is refused with 413. Bodies in flight are "
@@ -92,7 +94,7 @@ const struct config_option config_options[] = {
         .unsure = "Leave it."),
     ROW("limits.keys_max", COUNT, AT(keys_max), .fallback = "0", .max = UINT64_C(1) << 40,
         .at_start = true, .env = "ONCE_LIMITS_KEYS_MAX",
-        .help = "Keys remembered at a time, at about 100 bytes of memory each. Above it, new keys "
+        .help = "Keys remembered at a time, at about 64 bytes of memory each. Above it, new keys "
                 "are refused; old ones are never evicted. 0 means no limit.",
         .unsure = "Leave it at 0 and watch the memory."),
     ROW("limits.duplicate_rate", REAL, AT(duplicate_rate), .fallback = "20", .max = BURST_MAX,
@@ -133,10 +135,11 @@ const struct config_option config_options[] = {
         .unsure = "Leave it."),
     ROW("evidence.replays", CHOICE, AT(replays), .fallback = "durable",
         .choices = {"durable", "soon"}, .at_start = true, .env = "ONCE_EVIDENCE_REPLAYS",
-        .help = "When a replay is answered: durable, after its evidence entry is on disk, or soon, "
-                "up to 10 ms before. With soon a crash may lose that a duplicate was answered, "
-                "never an effect, a seal or a grant; the next start leaves an entry about it. It "
-                "applies to the journal: shared stores are always durable.",
+        .help =
+            "When a replay is answered: durable, after its evidence entry is on disk, or "
+            "soon, up to 10 ms before. With soon a crash may lose the entry of an answered "
+            "duplicate, never an effect, a seal or a grant; the next start leaves an entry about "
+            "it. It applies to the journal: shared stores are always durable.",
         .unsure = "Leave it at durable."),
     ROW("log.level", CHOICE, AT(log_level), .fallback = "info",
         .choices = {"debug", "info", "warn", "error"}, .at_start = true, .env = "ONCE_LOG_LEVEL",

@@ -301,7 +301,7 @@ enum status map_read_value(
     }
     if (value->kind != YAML_BAD) {
         reader_fault(reader, yaml_is_null(value) ? key : value,
-            "its settings follow, each on a line of its own and indented", "%.*s must be a map",
+            "its settings follow, each on its own line and indented", "%.*s must be a map",
             SLICE_ARGS(key->text));
     }
     return OK;

@@ -490,12 +490,12 @@ static void put_scopes(struct metrics *metrics, const struct metrics_view *view,
         {"once_dispatch_scope_attempts_total",
             "Attempts that are over, by type of effect, command or source, and tenant.", 0, false},
         {"once_dispatch_scope_call_seconds_total",
-            "How long they took together, by scope and tenant.", OFFSET(call_ms), true},
+            "Total duration of these attempts, by scope and tenant.", OFFSET(call_ms), true},
         {"once_dispatch_scope_waited_total",
             "Those of them that waited for their turn, by scope and tenant.", OFFSET(waited),
             false},
         {"once_dispatch_scope_delay_seconds_total",
-            "How long after their due time those began together, by scope and tenant.",
+            "Total time between their due time and their begin, by scope and tenant.",
             OFFSET(delay_ms), true},
     };
 #undef OFFSET
@@ -647,7 +647,7 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
     put_powers(
         out, "once_flush_seconds", engine->flush_micros, 64e-6, (double)engine->flush_nanos / 1e9);
     put_family(out, "once_engine_turns_total", "counter",
-        "Batches, by whose thread decided: a loop that submitted, or the engine's own.");
+        "Batches, by the thread that decided: a loop that submitted, or the engine's own.");
     buf_printf(
         out, "once_engine_turns_total{by=\"loop\"} %llu\n", (unsigned long long)engine->turns_led);
     buf_printf(out, "once_engine_turns_total{by=\"engine\"} %llu\n",
@@ -728,12 +728,12 @@ static const struct figure_family target_families[] = {
     {"once_dispatch_queued", "gauge", "Work in memory that waits for its turn at a target.", NULL,
         {{NULL, FIGURE(queued)}}},
     {"once_dispatch_attempts_total", "counter",
-        "Attempts that are over, by what the answer, or the lack of one, was taken for.", "verdict",
+        "Attempts that are over, by the verdict on the answer, or on the lack of one.", "verdict",
         {{"unknown", FIGURE(attempts[0])}, {"executed", FIGURE(attempts[1])},
             {"failed", FIGURE(attempts[2])}, {"released", FIGURE(attempts[3])},
             {"later", FIGURE(attempts[4])}}},
     {"once_dispatch_questions_total", "counter",
-        "Times that a provider was asked what became of an unknown one.", NULL,
+        "How often a provider was asked about an unknown attempt.", NULL,
         {{NULL, FIGURE(questions)}}},
 };
 #undef FIGURE
@@ -744,8 +744,10 @@ static const struct figure_family source_families[] = {
         {{NULL, FIGURE(received)}}},
     {"once_inbox_duplicates_total", "counter", "Those of them whose key was known.", NULL,
         {{NULL, FIGURE(duplicates)}}},
-    {"once_inbox_stale_total", "counter", "Those of them that a newer version preceded.", NULL,
-        {{NULL, FIGURE(stale)}}},
+    {"once_inbox_stale_total", "counter",
+        "Those of them that came after a newer version was "
+        "handled.",
+        NULL, {{NULL, FIGURE(stale)}}},
     {"once_inbox_refused_total", "counter", "Requests and events of a source that were refused.",
         "reason",
         {{"signature_missing", FIGURE(refused[METRICS_REFUSED_MISSING])},
@@ -775,7 +777,7 @@ static const struct figure_family queue_families[] = {
     {"once_queue_acknowledged_total", "counter", "Messages that were acknowledged to the broker.",
         NULL, {{NULL, FIGURE(acknowledged)}}},
     {"once_queue_parked_total", "counter",
-        "Messages that the broker keeps apart: conflicts, and what is not an event.", NULL,
+        "Parked messages: conflicts, and messages that are not events.", NULL,
         {{NULL, FIGURE(parked)}}},
     {"once_queue_waiting", "gauge", "Messages that were received and not acknowledged yet.", NULL,
         {{NULL, FIGURE(waiting)}}},
@@ -998,7 +1000,7 @@ static void put_server(struct metrics *metrics, const struct metrics_view *view,
         (double)atomic_load(&metrics->reloaded_ms) / 1000);
     if (view->http.certificate_expiry > 0) {
         put_value(out, "once_certificate_expiry_timestamp_seconds", "gauge",
-            "When the certificate that ends first ends.", (double)view->http.certificate_expiry);
+            "When the first certificate expires.", (double)view->http.certificate_expiry);
     }
 }
 
@@ -1046,7 +1048,7 @@ static void put_doubts(const struct metrics *metrics, struct buf *out)
 {
     static const char *const reasons[METRICS_DOUBTS_MAX] = {"", "changes", "cookies", "nothing"};
     put_family(out, "once_gateway_principal_doubtful_total", "counter",
-        "Fenced requests whose principal may not be one client's for good.");
+        "Fenced requests whose principal may be wrong.");
     for (size_t i = 1; i < METRICS_DOUBTS_MAX; i++) {
         buf_printf(out, "once_gateway_principal_doubtful_total{reason=\"%s\"} %llu\n", reasons[i],
             (unsigned long long)total(metrics, &metrics->loops[0].doubts[i]));

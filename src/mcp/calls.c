@@ -670,7 +670,7 @@ void call_tick(struct mcp_proxy *proxy, struct mcp_request *call)
         tick_waiting(proxy, call);
     } else if (call->state == CALL_SENT && proxy->now_ms >= call->due_ms) {
         make_unknown(proxy, call,
-            call->is_cancelled ? "it was cancelled, and the server did not say what became of it"
+            call->is_cancelled ? "it was cancelled, and the server did not say whether it was done"
                                : "the server did not answer in time");
     } else if (may_renew) {
         renew(proxy, call);

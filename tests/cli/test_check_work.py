@@ -171,4 +171,4 @@ def test_a_type_of_effect_that_nobody_declares_is_named(once):
     done = once("check", "once.yaml")
     assert done.code == 78, done
     assert done.message.startswith(
-        "once.yaml:2:3: 'a.b' names a type of effect that is not there: 'pay.none'\n"), done
+        "once.yaml:2:3: 'a.b' names an effect type that does not exist: 'pay.none'\n"), done

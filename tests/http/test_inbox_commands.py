@@ -320,7 +320,7 @@ def test_what_is_wrong_with_a_command_of_a_source_is_named(shop, secret, tmp_pat
     assert code == 0 and "wa -> order.cancel" in text and "twice" not in text.split("wa ->")[1]
     first = len(configured(shop, secret, "").splitlines()) + 1
     for source, line, said in (
-            (CANCEL.replace("order.cancel", "order.nope"), first, "not there: 'order.nope'"),
+            (CANCEL.replace("order.cancel", "order.nope"), first, "does not exist: 'order.nope'"),
             (CANCEL.replace("order.cancel", "order.refund"), first, "asks for a confirmation"),
             (CANCEL.replace(MESSAGE + ".from", "sender"), first + 2, "no value called {sender}"),
             (CANCEL.replace("actor_id", "actor"), first + 2, "'actor' is not a member"),

@@ -44,7 +44,7 @@ static void a_shield_is_one_that_is_applied(void **state)
     refuse(I3 HANDLER "}\n", 2, 9, "'a.b' is I3 without a shield", "shield: [S3]");
     refuse(I3 "shield: [], " HANDLER "}\n", 2, 9, "without a shield", NULL);
     refuse(I3 "shield: [S3, S5], " HANDLER "}\n", 2, 51, "'S5' is not one of S1, S2, S3, S4", NULL);
-    refuse(I3 "shield: [S2], " HANDLER "}\n", 2, 38, "declares S2 and no effects", NULL);
+    refuse(I3 "shield: [S2], " HANDLER "}\n", 2, 38, "declares S2 without effects", NULL);
     refuse(I3 "shield: [S3], on_unknown: takeover, " HANDLER "}\n", 2, 52,
         "declares S3, strict replay, and takeover", NULL);
     refuse(I3 "shield: [S4], " HANDLER "}\n", 2, 38, "declares S4 and nothing reconciles it", NULL);
@@ -64,7 +64,7 @@ static void effects_are_declared_and_can_be_undone(void **state)
     (void)state;
 #define UNDO "on_effect_failure: compensate, "
     refuse("commands:\n    a.b: {effects: [fax], " HANDLER "}\n" TYPES, 2, 5,
-        "'a.b' names a type of effect that is not there: 'fax'", "declare it under effects:");
+        "'a.b' names an effect type that does not exist: 'fax'", "declare it under effects:");
     refuse("commands:\n  a.b: {" UNDO HANDLER "}\n", 2, 3,
         "'a.b' has on_effect_failure: compensate and no effects", "effects: [payment.capture]");
     refuse("commands:\n  a.b: {" UNDO "effects: [pay, mail], " HANDLER "}\n" TYPES, 2, 3,

@@ -157,7 +157,7 @@ static void faults_are_told_with_their_places(void **state)
     refuse(PAY "    lookup: {get: \"/{effect_id}\", found: data}\n", 4, 42, "found");
     refuse(PAY "    protocol: kafkaesque\n", 4, 15, "is not one of http, envelope");
     refuse(PAY "effects:\n  a:\n    request: {path: /x}\n", 6, 5, "the effect has no connector");
-    refuse(PAY "effects:\n  a:\n    connector: nobody\n", 6, 16, "not there: 'nobody'");
+    refuse(PAY "effects:\n  a:\n    connector: nobody\n", 6, 16, "does not exist: 'nobody'");
     refuse(PAY CAPTURE "    request: {path: x}\n", 7, 21, "does not begin with '/'");
     refuse(PAY CAPTURE "    request: {path: \"/{provider_ref}\"}\n", 7, 21,
         "there is no value called");
@@ -165,7 +165,7 @@ static void faults_are_told_with_their_places(void **state)
     refuse(PAY CAPTURE "    provider_ref: id\n", 7, 19, "neither a JSON Pointer nor header:NAME");
     refuse(PAY CAPTURE "    order: \"{card}\"\n", 7, 12, "there is no value called {card}");
     refuse(PAY CAPTURE "    retry: {backoff: 2m, backoff_max: 1m}\n", 7, 22, "more than");
-    refuse(PAY CAPTURE "    compensate: {effect: nobody}\n", 7, 26, "not there: 'nobody'");
+    refuse(PAY CAPTURE "    compensate: {effect: nobody}\n", 7, 26, "does not exist: 'nobody'");
     refuse(PAY CAPTURE "    compensate: {effect: payment.capture}\n", 7, 26, "own compensation");
     refuse(
         PAY CAPTURE "    compensate: {payload: {a: 1}}\n", 7, 27, "compensate.effect is missing");

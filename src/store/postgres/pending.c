@@ -150,7 +150,7 @@ enum status pg_look_up(struct pg_store *self, struct err *err)
         }
         if ((int64_t)clock_nanos() >= until_ns) {
             return err_set(
-                err, E_UNKNOWN, "what became of a commit is not known yet: %s", cause.text);
+                err, E_UNKNOWN, "it is not known yet whether a commit happened: %s", cause.text);
         }
         pause_ms(pause);
         pause = clock_doubled_ms(pause, LIMIT_STORE_BACKOFF_MS_MAX);
@@ -253,7 +253,7 @@ enum status pg_pending_before(struct pg_store *self, struct err *err)
     (void)pthread_mutex_lock(&self->mutex);
     pending_wait(self, UINT64_MAX);
     if (self->unsettled.count > 0) {
-        status = err_set(err, E_UNKNOWN, "what became of an earlier commit is not known yet");
+        status = err_set(err, E_UNKNOWN, "it is not known yet whether an earlier commit happened");
     } else if (self->doomed) {
         status = err_set(err, E_UNAVAILABLE,
             "an earlier commit of this process did not happen, so this one did not either");

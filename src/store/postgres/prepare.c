@@ -378,7 +378,7 @@ static enum status take_meta(
     if (pid != self->link.pid) {
         (void)err_set(
             err, E_UNAVAILABLE, "a pooler gave the session to a different server process");
-        err_hint(err, "Once needs sessions of its own: pgbouncer's pool_mode = session");
+        err_hint(err, "Once needs its own sessions: pgbouncer's pool_mode = session");
         return E_UNAVAILABLE;
     }
     self->others_listen = listeners != 0;

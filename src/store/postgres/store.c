@@ -216,7 +216,7 @@ enum status pg_check_chain(
     if (!known) {
         (void)err_set(err, E_CORRUPT,
             "the database does not have the last commits of this process: it is an older copy");
-        err_hint(err, "see what became of the server; a restart accepts the loss");
+        err_hint(err, "find out what happened to the server; a restart accepts the loss");
         return E_CORRUPT;
     }
     return OK;

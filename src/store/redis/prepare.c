@@ -72,7 +72,7 @@ static enum status body_take(const struct body_ref *body, const redisReply *repl
         return OK;
     }
     if (!reply_text(reply, &bytes)) {
-        return err_set(err, E_CORRUPT, "a body that its record names is not there");
+        return err_set(err, E_CORRUPT, "a body that its record names is absent");
     }
     digest_sha256(bytes.data, bytes.len, &digest);
     if (bytes.len != body->bytes || !digest_equal(&digest, &body->digest)) {
