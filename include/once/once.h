@@ -106,7 +106,7 @@ struct once_bytes {
 };
 
 struct once_options {
-    const char *store;    /* "journal:./once-data" (default), "mem:" */
+    const char *store; /* "journal:./once-data" (default), "postgres://…", "redis://…", "mem:" */
     const char *tenant;   /* "default" */
     int64_t lock_wait_ms; /* how long to wait for a different process to close the store; 0 */
     int read_only;        /* reads only, beside a running writer; other calls are E_MISUSE */
@@ -123,13 +123,13 @@ struct once_source {
 };
 
 /* Names (scope, key, principal, actor, those of a source, effect_id, tenant) are UTF-8 without
- * control characters, at most 255 bytes each; any other is refused by name. */
+ * control characters, at most 255 bytes each; an invalid one is refused by name. */
 struct once_begin {
     const char *scope;         /* the namespace of the key; "" */
     const char *key;           /* required: names the operation, at most 255 bytes */
     const char *principal;     /* who it belongs to inside the tenant; "" */
-    struct once_bytes payload; /* what is asked; its fingerprint distinguishes a duplicate from
-                                      a conflict. JSON is compared by value, all else by bytes */
+    struct once_bytes payload; /* what is asked; its fingerprint distinguishes a duplicate from a
+                                  conflict. JSON is compared by value, anything else by bytes */
     const unsigned char *fingerprint; /* your own 32 bytes, instead of a payload */
     int64_t ttl_ms;                   /* how long duplicates are recognised after the seal; 24 h */
     int64_t lease_ms;                 /* how long the grant is presumed alive; 30 s */
@@ -269,17 +269,17 @@ ONCE_API int once_resolve(struct once *once, const struct once_resolve *resolve,
 ONCE_API void once_answer_free(struct once *once, struct once_answer *answer);
 
 /* ---- effects ------------------------------------------------------------------------------- */
-/* The transactional outbox: effects that are written in the commit of a seal, and that a server
- * (once serve) sends afterwards. This library sends nothing. */
+/* The transactional outbox: effects are recorded in the commit of a seal, and a server (once serve)
+ * sends them afterwards. This library sends nothing. */
 
 /* Reads the effect types, their connectors and `secrets.key_file` from the configuration file of
- * the servers that send. An effect is checked against them, as the server checks it. Again: the new
- * file counts for the seals that follow, if it is valid; the keys of the first one stay.
- * ONCE_E_INVALID: the file is not valid, or its key cannot be used; the text has the line. */
+ * the servers that send. An effect is checked against them, as the server checks it. If it is
+ * called again with a valid file, the new file applies to later seals; the keys of the first file
+ * stay. ONCE_E_INVALID: the file is not valid, or its key cannot be used; the text has the line. */
 ONCE_API int once_effect_types(
     struct once *once, const char *config_file, struct once_error *error);
 /* once_seal with effects: all of it happens, or nothing. effects is a JSON array of at most 64
- * effect envelopes, as `effects` in POST /v1/fences/{operation_id}/seal: effect_type, payload, …;
+ * effect envelopes, like `effects` in POST /v1/fences/{operation_id}/seal: effect_type, payload, …;
  * command_id is the operation's id if it is absent. An effect that exists already is not written
  * again. ONCE_E_INVALID: once_effect_types was not called, or an effect is invalid or of an unknown
  * type; the text says which. A different payload under the key of an effect is the decision
@@ -362,7 +362,7 @@ struct once_call {
 ONCE_API int once_submit(struct once *once, const struct once_call *call, once_done done,
     void *context, struct once_error *error);
 
-/* once_seal_effects likewise. */
+/* The same for once_seal_effects. */
 ONCE_API int once_submit_seal_effects(struct once *once, const struct once_seal *seal,
     struct once_bytes effects, once_done done, void *context, struct once_error *error);
 

@@ -1,13 +1,13 @@
 /*
  * api: the HTTP door (DESIGN section 8): fences, operations, evidence, service pages.
  *
- * One file a resource; each request's life from its first byte to its answer is readable in its
- * file. routes.c has the table of paths, methods and rights. Doors without a listener of their own
+ * Each resource has one file, which shows the life of its requests from the first byte to the
+ * answer. routes.c has the table of paths, methods and rights. Doors without their own listener
  * hand their tables to api_new; their requests are authenticated, counted and answered like the
  * API's own. The OpenAPI document is checked against all of the tables.
  *
- * Promises:  the tenant comes from authentication alone (P9): a token, or `default` where none is
- *            configured, or, on the data directory's own socket, whoever may open it. A different
+ * Promises:  the tenant comes only from authentication (P9): from the token; `default` if no token
+ *            is configured; on the data directory's own socket, from Once-Tenant. A different
  *            tenant's record is not found: the answer has the same status and body, and takes the
  *            same work, as for a record that never existed. Nothing is answered before the engine
  *            reports that it is durable (P2).
@@ -66,8 +66,8 @@ struct seal_effects;
 /* The effects that a seal carries. The API does not know envelopes; the door of effects reads
  * them. */
 struct api_outbox {
-    /* Read a list of envelopes as seal_effects_read does. command_id is used where an envelope
-     * names none. */
+    /* Read a list of envelopes as seal_effects_read does. command_id is for envelopes that name
+     * none. */
     enum status (*read)(void *state, struct api_request *request, const struct json_value *list,
         struct slice command_id, struct seal_effects *ret_effects, struct member_fault *fault);
     /* The effect is durable. */
@@ -80,10 +80,10 @@ struct api_options {
     struct door *door;     /* to the engine; must outlive the api */
     unsigned own_listener; /* number of the data directory's socket: its peers are operators and
                               name their tenant in Once-Tenant; UINT_MAX: absent */
-    struct http_server *server;  /* for its metrics; set by api_attach */
-    const char *store;           /* the store's URL, without secrets, for /readyz?verbose */
-    const char *const *cautions; /* what weakens a promise of the store, likewise; ends with NULL;
-                                    may be NULL */
+    struct http_server *server;      /* for its metrics; set by api_attach */
+    const char *store;               /* the store's URL, without secrets, for /readyz?verbose */
+    const char *const *cautions;     /* what weakens a promise of the store, for the same page; ends
+                                    with NULL; may be NULL */
     const struct api_routes *routes; /* of other doors; copied */
     size_t routes_count;
     struct api_outbox outbox; /* read NULL: a seal carries no effects */

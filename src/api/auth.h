@@ -9,8 +9,8 @@
 
 #include "api/api.h"
 
-/* The caller. Slices live as long as the policy they came from; on the own socket, as long as the
- * head. */
+/* The caller. Slices live as long as the policy they came from; on the data directory's socket, as
+ * long as the head. */
 struct api_caller {
     struct slice tenant;
     struct slice actor; /* the token's name, "operator" on the own socket, or empty */

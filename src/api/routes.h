@@ -1,6 +1,6 @@
 /*
  * routes: tables of paths, methods and rights, and the request that each handler gets. The API has
- * one table, and so has each door that is reached through the API's listeners; openapi.json
+ * one table, and each door that is reached through the API's listeners has one; openapi.json
  * describes all of them.
  *
  *     api_handle > route > token > query > handler > … > api_answer_end or api_refuse
@@ -28,7 +28,8 @@ struct api {
     struct door *door;
     struct http_server *server;  /* NULL until api_attach */
     const char *store;           /* for /readyz?verbose */
-    const char *const *cautions; /* likewise; NULL: none */
+    const char *const *cautions; /* what weakens a promise of the store, for the same page; NULL:
+                                    none */
     unsigned own_listener;
     uint64_t started_nanos;                   /* clock_nanos when the api was made */
     _Atomic(const char *) not_ready;          /* the reason; NULL: ready */
@@ -64,7 +65,8 @@ struct api_route {
     unsigned rights;         /* any one of them suffices; 0: any token */
     bool is_open;            /* no token is needed */
     bool takes_all;          /* on the own socket, "*" may be used to ask for all tenants at once */
-    bool takes_any;          /* unknown parameters are ignored: the caller is a stranger */
+    bool takes_any;          /* unknown parameters are ignored: the caller is not a client of
+                                ours */
     const char *params;      /* names of the query's parameters, separated by blanks; NULL: none */
     void (*handle)(struct api_request *request);
     api_reader read; /* for api_call_run: reads the body */

@@ -1,8 +1,8 @@
 /*
  * backoff: how long to wait before the next try. Pure: clocks and random bits are arguments.
  *
- * Full jitter: uniform between nothing and a ceiling that doubles with each try, so that those who
- * failed together do not come back together.
+ * Full jitter: uniform between nothing and a ceiling that doubles with each try, so that callers
+ * that failed together do not come back together.
  */
 #ifndef ONCE_BASE_BACKOFF_H
 #define ONCE_BASE_BACKOFF_H

@@ -24,10 +24,10 @@ struct clock {
 /* The machine's own clocks. */
 void clock_system(struct clock *ret_clock);
 struct clock_reading clock_read(const struct clock *clock);
-/* How long the machine has slept since it started: what the boot clock counts and no program had to
- * work in. */
+/* How long the machine has slept since it started: the boot clock counts this time, but no program
+ * ran in it. */
 int64_t clock_asleep_ms(const struct clock *clock);
-/* The boot clock of the machine: for a wait that goes on while the machine sleeps. */
+/* The boot clock of the machine: for a wait that continues while the machine sleeps. */
 int64_t clock_boot_ms(void);
 /* Monotonic nanoseconds, for measuring how long something took. They stop while it sleeps. */
 uint64_t clock_nanos(void);

@@ -28,8 +28,8 @@ enum err_limit {
 struct err {
     enum status status;            /* the class, OK while nothing failed */
     enum err_limit limit;          /* of E_LIMIT, by err_limit */
-    unsigned short cause;          /* where the text's own cause begins, after what names places on
-                                      this machine: for callers that must not see these */
+    unsigned short cause;          /* where the cause begins in the text, after the names of places
+                                      on this machine: for callers that must not see those */
     char text[ERR_TEXT_BYTES_MAX]; /* lower case, no full stop, the failure first */
     char hint[ERR_TEXT_BYTES_MAX]; /* what to do about it; may be empty */
 };

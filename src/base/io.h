@@ -35,8 +35,8 @@ struct io {
     int (*lock)(void *context, int fd);
 
     /*
-     * A write that no thread waits for. NULL, all five, if the table has none. One thread at a time
-     * uses a ring. The kernel cancels a write when the thread that began it ends.
+     * A write that no thread waits for. All five are NULL if the table does not support it. One
+     * thread at a time uses a ring. The kernel cancels a write when the thread that began it ends.
      */
 
     /* -ENOSYS, -EPERM and others: not possible here. */
@@ -44,11 +44,11 @@ struct io {
     /* Not while a write is under way. */
     void (*ring_close)(void *context, struct io_ring *ring);
     /* Begins a write; its bytes must not change before it has ended. -errno: it was not begun, and
-     * no other may be begun: that call could begin the first one after all. */
+     * no other write may be begun on this ring, because that call could still begin this one. */
     int (*ring_begin)(void *context, struct io_ring *ring, int fd, const void *bytes, size_t size,
         uint64_t offset);
     /* True if the write has ended; *ret_put is as pwrite's result. With `wait` it returns only
-     * then: before, the kernel may still read the bytes. */
+     * then: until then the kernel may still read the bytes. */
     bool (*ring_ended)(void *context, struct io_ring *ring, bool wait, ssize_t *ret_put);
     /* A descriptor that is readable when the write has ended, until ring_ended says so. */
     int (*ring_fd)(void *context, struct io_ring *ring);

@@ -33,9 +33,10 @@ enum {
     /* The engine. */
     LIMIT_BATCH_REQUESTS_MAX = 1024, /* one commit: past this, latency grows and speed does not */
     LIMIT_GROUP_REQUESTS_MAX = 1000, /* of one caller in one commit: POST /v1/fences/batch */
-    LIMIT_BATCH_BYTES_MAX = 4 << 20, /* of encoded changes in one commit, bodies of one apart */
+    LIMIT_BATCH_BYTES_MAX = 4 << 20, /* of encoded changes in one commit, except for the bodies of a
+                                        single change */
     LIMIT_QUEUE_REQUESTS_MAX = 1 << 16, /* waiting to be collected; more are refused, overloaded */
-    LIMIT_QUARANTINED_TENANTS_MAX = 64, /* held by name; with one more all are */
+    LIMIT_QUARANTINED_TENANTS_MAX = 64, /* held by name; if there are more, all tenants are held */
     LIMIT_DISPATCH_GROUP_MAX = 66, /* requests that settle one call: its outcome, the step of its
                                       parent, and 64 effects that it returned */
     LIMIT_WAITERS_MAX = 1 << 16,   /* duplicates parked until the first execution settles */
@@ -52,26 +53,30 @@ enum {
 
     /* Stores that several processes share, in milliseconds. */
     LIMIT_BEAT_MS = 5000,          /* how often a process says that it is alive */
-    LIMIT_HOLDER_GONE_MS = 30000,  /* one that did not for this long is gone: six beats missed */
-    LIMIT_PREPARED_MS_MAX = 10000, /* from prepare to commit: below what makes a holder gone */
-    LIMIT_ASK_AGAIN_MS = 150, /* a parked call, in case that the notice of its key got lost: 200 ms
-                                 after a seal it has asked, and two round trips are over */
+    LIMIT_HOLDER_GONE_MS = 30000,  /* a process that has not said so for this long is gone: six
+                                      beats missed */
+    LIMIT_PREPARED_MS_MAX = 10000, /* from prepare to commit: less than the time after which a
+                                      holder is gone */
+    LIMIT_ASK_AGAIN_MS = 150, /* how often a parked call asks again, in case the notice of its key
+                                 was lost: 200 ms after a seal it has asked, with two round trips */
     LIMIT_NOTICES_MAX = 1024, /* not yet acted on; past it every parked call asks again */
 
-    /* A store on a server of its own kind, in milliseconds unless the name says otherwise. */
+    /* A store on a database server, in milliseconds unless the name says otherwise. */
     LIMIT_STORE_CONNECT_S = 3,        /* to connect to one host: calls wait meanwhile */
     LIMIT_STORE_LOCK_WAIT_MS = 12000, /* for keys: longer than a stalled process holds them */
     LIMIT_STORE_STATEMENT_MS = 20000, /* one statement on the server, waiting included */
     LIMIT_STORE_ANSWER_MS = 25000,    /* without one the connection is given up */
-    LIMIT_STORE_FATE_MS = 10000,      /* to learn what became of a commit whose answer was lost */
+    LIMIT_STORE_FATE_MS = 10000,      /* to find out whether a commit happened whose answer was
+                                         lost */
     LIMIT_SETTLED_MAX =
-        16, /* commits whose fate a store remembers: more than batches are under way */
+        16, /* commits whose fate a store remembers: more than there are batches under way */
     LIMIT_STORE_BACKOFF_MS_MAX = 2000, /* between two attempts to connect */
 };
 
-/* Fences left out past one that was shown from a lost future: more than were granted since. */
+/* Fences skipped after a fence that was presented from a lost future: more than were granted
+ * since. */
 #define LIMIT_QUARANTINE_FENCES UINT64_C(1048576)
-/* How far ahead of ours a lost fence is believed: years of grants, and a fraction of all fences. */
+/* How far ahead of ours a lost fence may be: years of grants, and a fraction of all fences. */
 #define LIMIT_LOST_FENCES_MAX (UINT64_C(1) << 40)
 
 #define LIMIT_WINDOW_MS_MAX INT64_C(315360000000) /* ten years; beyond is a typing error */

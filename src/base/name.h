@@ -6,8 +6,8 @@
  * and U+007F to U+009F). It can therefore be shown in a terminal, a log, a label of /metrics and a
  * document as it is, and two names that look alike to a C string are the same.
  *
- * Promises:  a name is refused when it is given, by whichever door, and never when it is read:
- *            records of the time before this rule stay readable.
+ * Promises:  an invalid name is refused when it is given, by every door, and never when it is read:
+ *            records from before this rule stay readable.
  * Does not:  limit the length; limits.h does.
  */
 #ifndef ONCE_BASE_NAME_H
@@ -23,7 +23,7 @@ bool name_valid(struct slice name);
  * control character U+0000 at byte 1", "key is not valid UTF-8: 0xff at byte 0". */
 enum status name_check(const char *member, struct slice name, struct err *err) MUST_CHECK;
 
-/* For texts that may have control characters, such as reasons: the half of it about UTF-8. */
+/* For texts that may have control characters, such as reasons: checks only that it is UTF-8. */
 enum status name_check_utf8(const char *member, struct slice text, struct err *err) MUST_CHECK;
 
 #endif

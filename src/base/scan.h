@@ -1,8 +1,8 @@
 /*
  * scan: where a run of plain text ends, many bytes at a time.
  *
- * Shared by all that read or write JSON strings (the reader, the canonical writer and the log), by
- * the rule for names and by that for field values.
+ * Used to read and write JSON strings (the reader, the canonical writer and the log), and by the
+ * rules for names and field values.
  */
 #ifndef ONCE_BASE_SCAN_H
 #define ONCE_BASE_SCAN_H
@@ -27,8 +27,9 @@ static inline uint64_t scan_load(const char *at)
     return bytes;
 }
 
-/* Whether eight bytes are all printable ASCII. Adding one sets the top bit of DEL, taking 0x20 that
- * of a control; neither carries into the next byte unless the byte itself is refused. */
+/* Whether eight bytes are all printable ASCII. Adding one sets the top bit of DEL; subtracting 0x20
+ * sets that of a control character; neither carries into the next byte unless the byte itself is
+ * refused. */
 static inline bool scan_printable_8(uint64_t bytes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -73,9 +74,9 @@ static inline size_t scan_utf8(const char *at, const char *end)
     return refused ? 0 : size;
 }
 
-/* The top bit of each byte that is a quote, a backslash, a control or not ASCII. For ASCII, taking
- * one from a byte sets its top bit only if it was zero. Above the lowest such byte there may be
- * false ones, as borrows run upwards; so only the lowest counts. */
+/* The top bit of each byte that is a quote, a backslash, a control or not ASCII. For ASCII,
+ * subtracting one from a byte sets its top bit only if it was zero. Above the lowest such byte
+ * there may be false ones, as borrows run upwards; so only the lowest counts. */
 static inline uint64_t scan_special(uint64_t bytes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -86,7 +87,8 @@ static inline uint64_t scan_special(uint64_t bytes)
     return (quote | backslash | control | bytes) & tops;
 }
 
-/* The end of the run of plain bytes from `at`: ASCII but quote, backslash and controls. */
+/* The end of the run of plain bytes from `at`: ASCII except quote, backslash and control
+ * characters. */
 static inline const char *scan_ascii_run(const char *at, const char *end)
 {
     const char *start = at;
@@ -113,7 +115,7 @@ static inline const char *scan_ascii_run(const char *at, const char *end)
         at += 8;
     }
     if (at < end && end - start >= 8) {
-        /* The last eight bytes, of which some are known to be plain: no rest is left. */
+        /* The last eight bytes, some of which are known to be plain: nothing is left after them. */
         uint64_t special = scan_special(scan_load(end - 8));
         return special == 0 ? end : end - 8 + (__builtin_ctzll(special) >> 3);
     }

@@ -16,10 +16,10 @@ enum { SECRET_URL_BYTES_MAX = 1024 }; /* a URL as people see it, and its termina
  * be opened or read; E_INVALID: it is too long; E_NOMEM. */
 enum status secret_read(
     const char *what, const char *path, struct buf *out, struct err *err) MUST_CHECK;
-/* What somebody typed: editors end the last line. */
+/* Without the final line end, which editors add. */
 struct slice secret_line(struct slice text);
-/* A URL for people and logs: "scheme://user:***@host", and the values of options named password
- * likewise; cut when it is too long. Returns ret_text. */
+/* A URL for people and logs: "scheme://user:***@host", with the values of options named password
+ * masked too; cut if it is too long. Returns ret_text. */
 char *secret_url_put(char ret_text[SECRET_URL_BYTES_MAX], const char *url);
 /* A zeroed one is fine. */
 void secret_release(struct buf *secret);

@@ -17,7 +17,7 @@ struct slice {
 
 #define SLICE_EMPTY     ((struct slice){NULL, 0})
 #define SLICE_LIT(text) ((struct slice){"" text, sizeof(text) - 1})
-/* The same where only a constant may stand, as in a table. */
+/* The same where only a constant is allowed, as in a table. */
 #define SLICE_INIT(text)                                                                           \
     {                                                                                              \
         "" text, sizeof(text) - 1                                                                  \

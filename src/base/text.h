@@ -20,8 +20,8 @@ bool text_size(struct slice text, uint64_t *ret_bytes);
 bool text_u64(struct slice text, uint64_t *ret_value);
 bool text_hex(struct slice text, void *ret_bytes, size_t size);
 bool text_time(struct slice text, int64_t *ret_ms);
-/* Any date and time of RFC 3339, as others write it: with a fraction of any length or none, and "Z"
- * or an offset. ret_ms is the whole second; the fraction's digits may be none. */
+/* Any date and time of RFC 3339, as others write it: with or without a fraction of any length, and
+ * "Z" or an offset. ret_ms is the whole second; the fraction's digits may be empty. */
 bool text_instant(struct slice text, int64_t *ret_ms, struct slice *ret_fraction);
 
 /* Valid UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing past U+10FFFF. */

@@ -1,7 +1,8 @@
 /*
- * tls_name: which certificate a client accepts. The one rule for every TLS connection we open.
+ * tls_name: which certificate a client accepts. The same rule applies to every TLS connection we
+ * open.
  *
- * In a header of its own, so that programs without TLS need not link OpenSSL's libssl.
+ * It has its own header, so that programs without TLS need not link OpenSSL's libssl.
  */
 #ifndef ONCE_BASE_TLS_NAME_H
 #define ONCE_BASE_TLS_NAME_H

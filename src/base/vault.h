@@ -1,5 +1,6 @@
 /*
- * vault: bodies that have to be sent later, unreadable at rest (DESIGN section 4).
+ * vault: encrypts bodies that will be sent later, so that they are unreadable at rest (DESIGN
+ * section 4).
  *
  *     sealed = version (1) ‖ key id (4) ‖ nonce (12) ‖ AES-256-GCM ciphertext ‖ tag (16)
  *
@@ -7,8 +8,8 @@
  * are authenticated with it, so that a body moved to a different record does not open.
  *
  * Promises:  VT1 what does not authenticate is E_CORRUPT, and no byte of it is given out.
- *            VT2 the first key seals; all keys open. So a key is rotated by putting the new one
- *                first, and an old one goes when nothing sealed with it is left.
+ *            VT2 the first key seals; all keys open. To rotate, put the new key first, and remove
+ *                the old one when nothing sealed with it is left.
  *            VT3 a key file that others can read is refused.
  *            VT4 keys are wiped before their memory is given back, and no error text holds one.
  * Limits:    nonces are random: 2^32 bodies a key keep the odds of a repeated one below 2^-32
@@ -27,7 +28,7 @@
 enum {
     VAULT_KEY_BYTES = 32,
     VAULT_KEYS_MAX = 16,       /* a rotation needs two */
-    VAULT_OVERHEAD_BYTES = 33, /* what a sealed body is longer by */
+    VAULT_OVERHEAD_BYTES = 33, /* by how much a sealed body is longer */
 };
 
 struct vault;
@@ -37,8 +38,8 @@ struct vault_options {
     const char *const *key_files; /* 32 bytes, or 64 hex digits and the end of a line */
     size_t key_file_count;        /* 0: the key at own_path */
     const char *own_path;         /* made with mode 0600 when it is absent; NULL: there is none */
-    bool is_fleeting;             /* without both: a key that ends with the process, as what it
-                                     seals does */
+    bool is_fleeting;             /* without both: a key that ends with the process, like everything
+                                     sealed with it */
 };
 
 /* E_INVALID: a key file is not a key, or others can read it, or there is none; the text names the

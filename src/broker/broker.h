@@ -63,7 +63,7 @@ struct broker_options {
     const char *consumer; /* this process's name among the consumers of the queue */
     bool publishes;       /* it is opened for publish, and takes nothing */
     int64_t keeps_ms;     /* publishes: connect must refuse a broker that recognises a repetition
-                             for a shorter time; 0: none is relied on */
+                             for a shorter time; 0: repetitions are not relied on */
 };
 
 struct broker_module {
@@ -99,8 +99,8 @@ struct broker_module {
     /* Messages that no consumer has taken yet. *ret_lag is unchanged if the broker cannot tell. */
     enum status (*lag)(struct broker_source *source, uint64_t *ret_lag, struct err *err) MUST_CHECK;
     /* Publish, and wait for the broker's confirmation; *ret_ref is the broker's name of the
-     * message. E_UNAVAILABLE: it was certainly not stored, try later. E_INVALID, E_LIMIT: likewise,
-     * and it never will be. E_UNKNOWN: it may have been stored. */
+     * message. E_UNAVAILABLE: it was certainly not stored, try later. E_INVALID, E_LIMIT: it was
+     * not stored, and it never will be. E_UNKNOWN: it may have been stored. */
     enum status (*publish)(struct broker_source *source, const struct broker_outgoing *message,
         int64_t timeout_ms, char ret_ref[BROKER_ID_BYTES_MAX], struct err *err) MUST_CHECK;
     /* NULL is fine. */

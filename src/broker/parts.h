@@ -5,7 +5,7 @@
  *     SCHEME://[USER[:PASSWORD]@]HOST[:PORT],…/PATH/…[?OPTION=VALUE&…]
  *
  * Promises:  no error text contains a user or a password.
- * Ownership: a URL is the caller's memory, and is wiped by whoever holds it.
+ * Ownership: a URL is the caller's memory, and its holder wipes it.
  */
 #ifndef ONCE_BROKER_PARTS_H
 #define ONCE_BROKER_PARTS_H
@@ -48,7 +48,7 @@ bool broker_url_host(const struct broker_url *url, size_t number,
 /* Percent-decoded, and ended by '\0'. False: it does not fit, or is empty. */
 bool broker_decode(struct slice text, char *ret_text, size_t size);
 
-/* The files of a certificate and its key are both there, or neither. E_INVALID. */
+/* Checks that the files of a certificate and its key are both given, or neither. E_INVALID. */
 enum status broker_pair(
     const struct broker_url *url, const char *cert, const char *key, struct err *err) MUST_CHECK;
 
@@ -72,13 +72,13 @@ enum status broker_arrivals(int *ret_fd, struct err *err) MUST_CHECK;
  * CloudEvents' attributes becomes "ce-"; the names are in the arena. False: out of memory. */
 bool broker_put_field(struct broker_message *message, struct broker_field *fields,
     const char *prefix, struct slice name, struct slice value, struct arena *arena);
-/* All fields are there: how the event is kept is known (content mode of CloudEvents' bindings). */
+/* All fields have been added: sets the content mode of CloudEvents' bindings. */
 void broker_end_fields(struct broker_message *message);
 
 /* Whether a descriptor became readable before wake_fd did or the time was over; either may be
  * -1. */
 bool broker_wait(int fd, int wake_fd, int64_t wait_ms);
-/* clock_nanos in so many milliseconds; and how many are left until then. */
+/* clock_nanos in this many milliseconds; and how many milliseconds are left until then. */
 uint64_t broker_until(int64_t ms);
 int64_t broker_left_ms(uint64_t until_ns);
 

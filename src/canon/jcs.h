@@ -27,7 +27,7 @@ struct jcs_report {
 enum status jcs_write(const struct json_value *value, struct buf *out,
     struct jcs_report *ret_report, struct err *err) MUST_CHECK;
 
-/* How a value is written that is not only hashed. Zeroed, it is as jcs_write. */
+/* How to write a value that is not only hashed. Zeroed: as jcs_write does. */
 struct jcs_how {
     const struct json_mask *marks; /* of exactly this tree; may be NULL */
     bool keep_lossy;               /* numbers without an exact canonical form stay as written; the
@@ -39,7 +39,7 @@ struct jcs_how {
  */
 enum status jcs_write_marked(const struct json_value *value, const struct jcs_how *how,
     struct buf *out, struct jcs_report *ret_report, struct err *err) MUST_CHECK;
-/* What stands in the place of a redacted value, in its quotes. */
+/* The text that replaces a redacted value, with its quotes. */
 #define JCS_REDACTED "\"[redacted]\""
 /* Append one string in quotes, escaped as RFC 8785 section 3.2.2.2 says. Sticky as all of buf. */
 void jcs_put_string(struct buf *out, struct slice text);

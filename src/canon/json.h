@@ -35,7 +35,7 @@ struct json_member;
 
 struct json_value {
     enum json_type type;
-    bool verbatim;   /* a number or string whose text is its canonical form as it stands */
+    bool verbatim;   /* a number or string whose text is already its canonical form */
     uint32_t offset; /* of its first byte in the text read; an opening quote counts */
     uint32_t count;  /* bytes of text, number of items or members */
     union {
@@ -78,7 +78,7 @@ static inline bool json_is(const struct json_value *value, enum json_type type)
 {
     return value != NULL && value->type == type;
 }
-/* The bytes of a value as they stand in the text that it was read from. */
+/* The bytes of a value in the text that it was read from. */
 struct slice json_raw(struct slice text, const struct json_value *value);
 /* Whether a text can be inserted as a value without affecting what surrounds it: its brackets and
  * quotes make it one value. For texts that a caller declared as JSON; it does not replace reading.

@@ -17,7 +17,7 @@ enum json_mask_way {
     JSON_MASK_NONE,     /* as it stands */
     JSON_MASK_WITHIN,   /* something below it is marked */
     JSON_MASK_REDACTED, /* "[redacted]" in its place */
-    JSON_MASK_OMITTED,  /* as if it were not there */
+    JSON_MASK_OMITTED,  /* as if it were absent */
 };
 
 struct json_mask_item {
@@ -41,7 +41,7 @@ enum { JSON_POINTER_BYTES_MAX = 1024 }; /* of json_at's: a longer one leads nowh
 /* The value that a pointer leads to; NULL: nowhere, or the pointer is invalid. */
 const struct json_value *json_at(const struct json_value *root, struct slice pointer);
 
-/* Where pointers of two ways meet, what is omitted is. E_NOMEM is the only failure. */
+/* If a value is both omitted and redacted, it is omitted. E_NOMEM is the only failure. */
 enum status json_mask_make(const struct json_value *root, const struct json_mask_list *lists,
     size_t list_count, struct arena *arena, struct json_mask *ret_marks) MUST_CHECK;
 /* The number of the first mark at or after a node. */

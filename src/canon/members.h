@@ -15,7 +15,7 @@
 
 enum member_type {
     MEMBER_VALUE,         /* the caller reads the value itself */
-    MEMBER_OBJECT,        /* likewise, but it must be an object */
+    MEMBER_OBJECT,        /* the same, but it must be an object */
     MEMBER_TEXT,          /* struct slice: a non-empty string */
     MEMBER_TEXT_OR_EMPTY, /* struct slice */
     MEMBER_DURATION,      /* int64_t: "30s" in milliseconds */

@@ -28,7 +28,8 @@ size_t number_put_double(char ret_text[NUMBER_TEXT_BYTES_MAX], double value);
  */
 size_t number_put_canonical(
     char ret_text[NUMBER_TEXT_BYTES_MAX], struct slice text, bool *ret_lossy);
-/* Whether both texts name the same decimal value, exactly: 1.0 and 1 do, 2^53 and 2^53 + 1 not. */
+/* Whether both texts name exactly the same decimal value: 1.0 and 1 do, 2^53 and 2^53 + 1 do
+ * not. */
 bool number_equal(struct slice a, struct slice b);
 
 #endif

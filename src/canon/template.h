@@ -37,7 +37,7 @@ struct template_roots {
     const struct template_root *items;
     size_t count;
     const struct json_value
-        *known; /* an object of template_put_values; looked at first; NULL: none */
+        *known; /* an object made by template_put_values, which is searched first; NULL: none */
 };
 
 /* Whether a text is a template whose placeholders begin with one of these names; the last one is
@@ -47,7 +47,7 @@ enum status template_check(struct slice text, const char *const *names, struct e
 enum status template_check_json(
     const struct json_value *tree, const char *const *names, struct err *err) MUST_CHECK;
 
-/* Append the text with its values. E_INVALID names the placeholder that has none. E_NOMEM, E_LIMIT:
+/* Append the text with its values. E_INVALID names a placeholder without a value. E_NOMEM, E_LIMIT:
  * the buffer's. */
 enum status template_put(struct slice text, const struct template_roots *roots,
     enum template_way way, struct buf *out, struct err *err) MUST_CHECK;
@@ -57,8 +57,8 @@ enum status template_put_json(const struct json_value *tree, const struct templa
 
 /*
  * Append an object of all values that the strings of a tree name, by their placeholders:
- * {"payload.amount":1200}. What it is given to as `known` renders the same without the roots. Those
- * that begin with the root `later` are left out. Statuses as template_put's.
+ * {"payload.amount":1200}. Given as `known`, it makes the same texts without the roots. Values of
+ * the root `later` are left out. Statuses as template_put's.
  */
 enum status template_put_values(const struct json_value *tree, const struct template_roots *roots,
     const char *later, struct buf *out, struct err *err) MUST_CHECK;

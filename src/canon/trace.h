@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "canon/json.h"
 
-/* A member that the door itself knows; it wins over one of that name inside the trace. */
+/* A member that the door itself knows; it overrides a member of that name in the trace. */
 struct trace_member {
     struct slice name;
     struct slice value; /* UTF-8; empty: not given */

@@ -28,7 +28,7 @@ struct backend_answer {
     enum once_decision decision;
     bool repeated;                     /* a repeated call: nothing changed */
     char operation_id[40];             /* may be empty */
-    uint64_t fence;                    /* of the grant, for first_seen; else 0 */
+    uint64_t fence;                    /* of the grant, for first_seen; otherwise 0 */
     uint64_t attempt;                  /* likewise */
     int64_t retry_after_ms;            /* for in_progress */
     struct slice diff;                 /* for a conflict: RFC 6902; may be empty */

@@ -1,9 +1,9 @@
 /*
  * cli: the data that every command of the program gets, and the few functions that all of them use.
  *
- * A command is a row in commands.c and a function int cmd_<name>(struct cli *) in a file of its own
- * that returns the exit code. Options are checked against the row before the function runs, so
- * reading one cannot fail. Data goes to standard output through out.h, messages to standard error.
+ * A command is a row in commands.c and a function int cmd_<name>(struct cli *) in its own file that
+ * returns the exit code. Options are checked against the row before the function runs, so reading
+ * one cannot fail. Data goes to standard output through out.h, messages to standard error.
  *
  * Ownership: everything a struct cli points at lives until the program ends.
  */

@@ -19,7 +19,7 @@ int document_unknown(const char *typed);
 /* False: no such shell. */
 bool document_completion(const char *shell);
 
-/* "--store URL", "-n, --lines N", … in a buffer of its own size. Returns its argument. */
+/* "--store URL", "-n, --lines N", … in a buffer of this size. Returns its argument. */
 enum { DOCUMENT_OPTION_BYTES_MAX = 96 };
 char *document_option(char ret_text[DOCUMENT_OPTION_BYTES_MAX], const struct option_def *option);
 /* "once ls [OPTIONS]"; the same way. */

@@ -5,7 +5,8 @@
  * Promises:  a request is counted when it has been read completely, before it is answered. The port
  *            is kept while connections are refused, so that no other process can take it.
  * Does not:  keep a connection for a second request.
- * Threads:   all functions on one thread. A thread of its own accepts, and each connection has one.
+ * Threads:   all functions on one thread. A separate thread accepts, and each connection has its
+ *            own.
  */
 #ifndef ONCE_CLI_FAKE_UPSTREAM_H
 #define ONCE_CLI_FAKE_UPSTREAM_H

@@ -25,8 +25,8 @@ struct given_outcome {
 /* Check the options and read the file. 0, or an exit code after writing the message. */
 int given_outcome_read(
     struct cli *cli, enum once_status status, struct given_outcome *ret_given) MUST_CHECK;
-/* Make the outcome to store for one operation. Likewise. ret_outcome is zeroed if none is given and
- * none is needed. */
+/* Make the outcome to store for one operation. The same result. ret_outcome is zeroed if no outcome
+ * is given and none is needed. */
 int given_outcome_make(struct cli *cli, const struct given_outcome *given, struct backend *backend,
     const char *operation_id, struct once_outcome *ret_outcome) MUST_CHECK;
 

@@ -1,6 +1,6 @@
 /*
- * many: what the commands that change many records have in common: a person agrees, or nothing
- * changes, and a command that stopped on the way says how far it came.
+ * many: shared by the commands that change many records: nothing changes unless a person agrees,
+ * and a command that stopped on the way says how far it came.
  *
  *     list > --dry-run: print > agree: --yes, or a person at a terminal > change one after another
  */
@@ -22,7 +22,7 @@ struct many {
     const char *still;   /* what they are until then: "unknown" */
 };
 
-/* Whether to go on: --yes, or a person types y. 0, or an exit code after writing the message. */
+/* Whether to continue: --yes, or a person types y. 0, or an exit code after writing the message. */
 int many_agree(const struct many *many, size_t count, bool *ret_agreed) MUST_CHECK;
 /* Report that nothing matches. */
 void many_none(const struct many *many);

@@ -5,8 +5,8 @@
  * The store is open only while jobs wait, so that several proxies, once ls and once resolve can use
  * it meanwhile. A job's answer is durable when it is back (P2).
  *
- * Threads: a ledger may serve several threads, each with a port of its own, on which its jobs come
- * back. The jobs are done on a thread of the ledger's, which inherits its starter's signal mask.
+ * Threads: a ledger may serve several threads, each with its own port, on which its jobs come back.
+ * The ledger's own thread does the jobs; it inherits its starter's signal mask.
  */
 #ifndef ONCE_CLI_MCP_LEDGER_H
 #define ONCE_CLI_MCP_LEDGER_H

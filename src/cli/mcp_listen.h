@@ -1,7 +1,6 @@
 /*
- * mcp_listen: once mcp --listen: many MCP clients over HTTP, each with a proxy and a server of its
- * own on a thread of its own; and what these have in common with the one client of standard input
- * and output.
+ * mcp_listen: once mcp --listen: many MCP clients over HTTP, each with its own proxy, server and
+ * thread; and the parts shared with the single client of standard input and output.
  */
 #ifndef ONCE_CLI_MCP_LISTEN_H
 #define ONCE_CLI_MCP_LISTEN_H

@@ -11,7 +11,7 @@
 int mcp_serve(struct cli *cli);
 
 /* The same for a session of --listen, until its channel is closed. A bearer token of the client is
- * used in the place of --token. submitted is shared by all sessions. */
+ * used instead of --token. submitted is shared by all sessions. */
 void mcp_serve_session(const struct cli *cli, const struct mcp_session_facts *facts,
     struct mcp_own_commands *submitted);
 

@@ -1,9 +1,9 @@
 /*
- * mcp_tools: the tools of once mcp --serve: what an agent may ask Once itself.
+ * mcp_tools: the tools of once mcp --serve, by which an agent uses Once directly.
  *
- * One table has each tool's name, its words for a model, its arguments and what it does. They work
- * on a store or through a server (backend.h), with the rights of the caller's token; commands need
- * a server.
+ * One table has each tool's name, its description for a model, its arguments and its function. They
+ * work on a store or through a server (backend.h), with the rights of the caller's token; commands
+ * need a server.
  */
 #ifndef ONCE_CLI_MCP_TOOLS_H
 #define ONCE_CLI_MCP_TOOLS_H
@@ -32,10 +32,10 @@ struct mcp_own_commands {
 
 /* What outlives one call. */
 struct mcp_own {
-    struct cli cli; /* a copy with an arena of its own, for one call */
+    struct cli cli; /* a copy with its own arena, for one call */
     const char *principal;
     const char *agent; /* the client: two with the same credentials are one; "": this process's */
-    unsigned rights;   /* of enum config_right; those of the server come on top */
+    unsigned rights;   /* of enum config_right; the server checks rights too */
     struct mcp_own_commands *submitted;
 };
 

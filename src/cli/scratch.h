@@ -1,5 +1,5 @@
 /*
- * scratch: a temporary directory for a store of our own, and its removal.
+ * scratch: makes and removes a temporary directory for a store.
  */
 #ifndef ONCE_CLI_SCRATCH_H
 #define ONCE_CLI_SCRATCH_H

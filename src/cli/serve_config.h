@@ -1,7 +1,8 @@
 /*
  * serve_config: the effective configuration of a server, and the report of its faults.
  *
- * Flags win over ONCE_* variables, variables over the file, the file over the defaults.
+ * Flags override ONCE_* variables, variables override the file, and the file overrides the
+ * defaults.
  */
 #ifndef ONCE_CLI_SERVE_CONFIG_H
 #define ONCE_CLI_SERVE_CONFIG_H

@@ -16,7 +16,8 @@
 #include "client/request.h"
 #include "client/response.h"
 
-/* One exchange on its way. Zeroed, but for the response and what the caller wants to be asked. */
+/* One exchange on its way. Zeroed, except for the response and the callbacks that the caller
+ * sets. */
 struct client_transfer {
     struct client_response *response;
     /* Right before the first byte; false ends the attempt unsent. NULL: always true. */
@@ -33,7 +34,7 @@ struct client_transfer {
 void client_attempt(struct once_client *client, const struct client_request *request,
     int64_t timeout_ms, struct client_response *response, struct attempt_facts *ret_facts);
 
-/* For a caller that runs many in a loop of its own: a handle that is ready to be added to it. The
+/* For a caller that runs many in its own loop: a handle that is ready to be added to it. The
  * request's strings must outlive the transfer. CURLE_OK, or nothing is left to end. */
 CURLcode client_transfer_begin(struct once_client *client, const struct client_request *request,
     int64_t timeout_ms, struct client_transfer *transfer, CURL **ret_curl) MUST_CHECK;

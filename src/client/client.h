@@ -60,7 +60,7 @@ void client_quiet_end(const struct client_quiet *quiet);
 
 /* An idle handle, reset; or a new one; NULL without memory. */
 CURL *client_handle_take(struct once_client *client) MUST_CHECK;
-/* Keep it with its connection, or let go of it when there are enough. NULL is fine. */
+/* Keep it with its connection, or free it if there are enough. NULL is fine. */
 void client_handle_give(struct once_client *client, CURL *handle);
 
 /* Random bytes, of the options or the system. */

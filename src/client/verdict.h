@@ -2,8 +2,8 @@
  * verdict: what one attempt means for the whole operation.
  *
  * Pure. Three answers exist (yes, no, unknown), and unknown is never folded into the others (P5):
- * an attempt that was sent and not answered may have happened, and only an answer that speaks for
- * the operation itself takes that back.
+ * an attempt that was sent and not answered may have happened, and only an answer about the
+ * operation itself settles that.
  */
 #ifndef ONCE_CLIENT_VERDICT_H
 #define ONCE_CLIENT_VERDICT_H
@@ -17,7 +17,7 @@
 enum attempt_end {
     ATTEMPT_ANSWERED,   /* there is a whole answer */
     ATTEMPT_NOT_SENT,   /* no connection: no byte of the request left */
-    ATTEMPT_HOPELESS,   /* the same, and it would be no other next time: a certificate, a URL */
+    ATTEMPT_HOPELESS,   /* the same, and a retry would not help: a certificate, a URL */
     ATTEMPT_LOST,       /* sent, and no whole answer */
     ATTEMPT_UNREADABLE, /* sent, and the answer is more than we take */
     ATTEMPT_NO_MEMORY,  /* out of memory; attempt_facts.was_sent says whether it was sent */
@@ -46,7 +46,8 @@ struct attempt_facts {
 
 struct verdict {
     bool retry;              /* a further attempt is safe and may end differently */
-    bool settles;            /* it speaks for the operation, whatever came of earlier attempts */
+    bool settles;            /* it speaks for the operation, whatever happened to earlier
+                                attempts */
     enum once_effect effect; /* of this attempt alone */
 };
 

@@ -1,9 +1,9 @@
 /*
  * wait: how long to pause before the next attempt.
  *
- * Full jitter: random between nothing and a ceiling that doubles, so that clients which failed
- * together do not come back together. What the server asked for with Retry-After comes on top as a
- * lower bound. Pure: clocks and random bits are arguments.
+ * Full jitter: random between nothing and a ceiling that doubles, so that clients that failed
+ * together do not come back together. The server's Retry-After is a lower bound. Pure: clocks and
+ * random bits are arguments.
  */
 #ifndef ONCE_CLIENT_WAIT_H
 #define ONCE_CLIENT_WAIT_H

@@ -20,11 +20,11 @@ struct command_asking {
     const struct registry *registry; /* held */
     struct envelope *envelope;       /* where it is read to */
     struct slice tenant;
-    bool is_tenant_verified; /* as struct envelope_rules has it */
+    bool is_tenant_verified; /* as in struct envelope_rules */
     bool is_later;           /* the dispatcher starts it, and nobody waits for the answer */
     struct slice request_id;
     struct slice traceparent;
-    struct digest submitter; /* as detail.h has it */
+    struct digest submitter; /* as in detail.h */
     char *token;             /* of COMMAND_TOKEN_TEXT_BYTES, for a confirmation's */
     struct arena *arena;
     struct mem *mem; /* that arena */
@@ -39,12 +39,11 @@ enum status asking_read(struct command_asking *asking, const struct json_value *
 /* The registry's own limit on each tenant's submissions; duplicates count too. False: it may be
  * submitted after *ret_after_ms. */
 bool asking_is_within_rate(const struct command_asking *asking, int64_t *ret_after_ms) MUST_CHECK;
-/* Make the request: a begin, or an enqueue where something comes before the start. The call is
- * zeroed but for its arena and actor. E_INVALID names the member. E_NOMEM, and errors of the
- * vault. */
+/* Make the request: a begin, or an enqueue if something comes before the start. The call is zeroed
+ * except for its arena and actor. E_INVALID names the member. E_NOMEM, and errors of the vault. */
 enum status asking_make(
     const struct command_asking *asking, struct engine_call *engine, struct err *err) MUST_CHECK;
-/* Whether asking_make would refuse what was read; nothing is made, and commands may be NULL. For a
+/* Whether asking_make would refuse the envelope; nothing is made, and commands may be NULL. For a
  * command without a confirmation. E_INVALID names the member. E_NOMEM. */
 enum status asking_check(const struct command_asking *asking, struct err *err) MUST_CHECK;
 

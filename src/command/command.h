@@ -1,10 +1,10 @@
 /*
  * command: the door for agents and chat systems that turn messages into business actions (DESIGN
- * section 10). It has no listener of its own: its routes are served by the API.
+ * section 10). It has no listener: the API serves its routes.
  *
  *     submit.c    POST /v1/commands: from the envelope to the answer
  *     inbound.c   commands that events submit
- *     asking.c    the way of both: from the envelope to the call to the engine
+ *     asking.c    for both: from the envelope to the call to the engine
  *     confirm.c   POST …/confirm and …/deny
  *     execute.c   the handler: what is sent, and what its answer means (a kind of dispatch.h)
  *     recover.c   POST …/recover and …/resolve: an operator's decisions
@@ -56,7 +56,7 @@ enum status commands_reload_prepare(struct commands *commands, struct config *co
 void commands_reload_end(struct commands *commands, struct registry *registry, bool is_used);
 
 /* As struct outbox_parent's ends: the end of a command that waits, or one effect less to wait for.
- * If the effect has failed, the registry says what becomes of the command. Any thread. */
+ * If the effect has failed, the registry says what happens to the command. Any thread. */
 enum status commands_effect_ends(struct commands *commands, const struct record *command,
     const struct record *effect, bool has_failed, struct effect_command_calls *calls,
     struct err *err) MUST_CHECK;
@@ -70,7 +70,7 @@ struct commands_event {
     struct slice envelope; /* JSON */
     struct slice request_id;
 };
-/* Make the call that enqueues it; call is zeroed but for its arena and actor. E_INVALID: it can
+/* Make the call that enqueues it; call is zeroed except for its arena and actor. E_INVALID: it can
  * never be submitted; the text says why. E_UNAVAILABLE: not with the registry that is used now.
  * E_LIMIT: not before *ret_after_ms. E_NOMEM. Any thread. */
 enum status commands_inbound(struct commands *commands, const struct commands_event *event,

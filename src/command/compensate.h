@@ -8,12 +8,12 @@
  *     effect failed)    compensating, and the effect that undoes it exists, in one commit >
  *                       acknowledged: the next one > … > compensated
  *
- * Promises:  each effect is undone once: the effect that undoes it has a key of its own. Nothing is
+ * Promises:  each effect is undone once: the effect that undoes it has its own key. Nothing is
  *            undone before the command is durably compensating, and a command is compensated only
  *            when all of its effects are undone or certainly never happened.
- * Crash:     every step is one commit and may be repeated: whoever finds the command due, in any
- *            process, goes on where it stands. A command whose compensation got stuck is not due; a
- *            person asks again, or settles the effect, and then it goes on.
+ * Crash:     every step is one commit and may be repeated: any process that finds the command due
+ *            continues where it stopped. A command whose compensation is stuck is not due; it
+ *            continues when a person asks again or settles the effect.
  * Does not:  undo effects that somebody made with POST /v1/effects and this command's id.
  * Threads:   any; the callbacks run on the engine's thread.
  */
@@ -31,13 +31,13 @@ void compensation_begin(const struct commands *commands, const struct record *co
     struct slice detail, struct engine_call *call);
 
 enum compensate_why {
-    COMPENSATE_DRIVE,  /* go on with a compensation that has begun */
+    COMPENSATE_DRIVE,  /* continue a compensation that has begun */
     COMPENSATE_FAILED, /* a required effect failed: begin one, or fail if nothing happened */
 };
 /* If it is not possible now, it follows when the command is next due. */
 void command_compensate(struct commands *commands, const struct op_id *id, enum compensate_why why);
 
-/* What became of an operator's request about a command's effects. */
+/* The result of an operator's request about a command's effects. */
 struct effects_recovery {
     enum {
         EFFECTS_RECOVERED, /* record is the command */

@@ -25,7 +25,7 @@ struct detail {
     bool is_uncertain; /* an attempt may have taken effect, and nothing has settled that (P5) */
     /* The confirmation. */
     bool is_confirmed_by_step_up;
-    struct digest token;     /* hash of the token to be shown; zero: none is required */
+    struct digest token;     /* hash of the token that must be presented; zero: none is required */
     struct digest submitter; /* keyed hash of the submitter's credential; zero: it has none */
     int64_t confirmed_ms;    /* 0: not yet */
     struct slice confirmed_by;

@@ -42,8 +42,8 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
 /* The group is durable: its effects may be sent. */
 void command_effects_settled(struct dispatch_call *call);
 
-/* Compose a wake of a command that goes on waiting for its effects, in the call's arena: with a due
- * after delay_ms, or 0: blocked. It names the version of the record. E_NOMEM. */
+/* Compose a wake of a command that continues to wait for its effects, in the call's arena: with a
+ * due after delay_ms, or 0: blocked. It names the version of the record. E_NOMEM. */
 enum status command_effects_wait(const struct record *record, const struct detail *detail,
     int64_t delay_ms, struct engine_call *call, struct err *err) MUST_CHECK;
 

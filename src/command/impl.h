@@ -64,14 +64,14 @@ void registry_drop(struct registry *registry);
 const struct config_command *registry_find(const struct registry *registry, struct slice name);
 
 /* Reject a command whose confirmation is over, unless the record has changed since it was read: it
- * may have been confirmed, or denied and submitted anew, with a confirmation that is not over.
+ * may have been confirmed, or denied and submitted again, with a confirmation that is not over.
  * False: not possible now. Any thread. */
 bool command_expire(struct commands *commands, const struct record *read);
 
 /* execute.c */
 extern const struct dispatch_kind command_kind;
 /* Whether Once calls the handler again by itself while nobody knows whether it happened. command
- * may be NULL: it is not in the registry any more. */
+ * NULL: it is no longer in the registry. */
 bool command_takes_over(const struct config_command *command, const struct record *record);
 
 /*
@@ -114,9 +114,9 @@ void execution_answer(struct execution *execution, unsigned status);
 /* Refuse, and release. */
 void execution_refuse(struct execution *execution, const struct problem *problem);
 void execution_fail(struct execution *execution, const struct err *err);
-/* Its record is unknown: have the handler called again, and keep in mind that an earlier attempt
- * may have happened (P5). reason: empty for the usual one. decided is called on the exchange's
- * loop. False: the record cannot be read, or there is no memory; nothing was submitted. */
+/* Its record is unknown: have the handler called again, and record that an earlier attempt may have
+ * happened (P5). reason: empty for the usual one. decided is called on the exchange's loop. False:
+ * the record cannot be read, or there is no memory; nothing was submitted. */
 bool execution_take_over(struct execution *execution, struct slice reason,
     void (*decided)(struct execution *execution)) MUST_CHECK;
 /* What the bodies that a command keeps are sealed for. Points into the key. */

@@ -26,7 +26,7 @@ enum {
 
 /* IDS-2. */
 enum config_class { CONFIG_CLASS_I0, CONFIG_CLASS_I1, CONFIG_CLASS_I2, CONFIG_CLASS_I3 };
-/* IDS-4: whose name enters the key. */
+/* IDS-4: which actor is part of the key. */
 enum config_binding { CONFIG_BINDING_ACTOR, CONFIG_BINDING_EFFECTIVE_ACTOR };
 enum config_confirm { CONFIG_CONFIRM_NONE, CONFIG_CONFIRM_CONFIRM, CONFIG_CONFIRM_STEP_UP };
 enum config_effect_failure {

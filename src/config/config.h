@@ -133,7 +133,7 @@ struct config_fault {
     struct slice source; /* the line, without its end */
     const char *file;    /* its name; NULL: the configuration itself */
     bool is_secret;      /* the line may contain a secret: it is never shown */
-    bool is_warning;     /* a warning: the setting is read all the same */
+    bool is_warning;     /* a warning: the setting is used nevertheless */
 };
 
 struct config_faults {
@@ -216,7 +216,7 @@ struct config_option {
     const char *absent;                      /* what holds if it is absent; NULL: "not set by
                                                 default" */
     uint64_t min;                            /* of a duration (ms), size, count or number */
-    uint64_t max;                            /* likewise; of a list, items; 0: none */
+    uint64_t max;                            /* the same; of a list, items; 0: no limit */
     const char *choices[CONFIG_CHOICES_MAX]; /* of a choice, in the order of its enum, which is the
                                                 member's type */
     const char *env;                         /* the variable; NULL: none */
@@ -232,17 +232,17 @@ struct config_option {
 
 extern const struct config_option config_options[];
 /* The gateway's settings; one that a route does not set has the section's value. The table ends
- * likewise. */
+ * in the same way. */
 extern const struct config_option config_gateway_options[];
-/* The settings of a connector and of a type of effect; they end likewise. */
+/* The settings of a connector and of a type of effect. */
 extern const struct config_option config_connector_options[];
 extern const struct config_option config_effect_options[];
-/* The settings of a command, and of one of its arguments; they end likewise. */
+/* The settings of a command, and of one of its arguments. */
 extern const struct config_option config_command_options[];
 extern const struct config_option config_arg_options[];
-/* The settings of a source of the inbox; the table ends likewise. */
+/* The settings of a source of the inbox. */
 extern const struct config_option config_source_options[];
-/* The settings of a tool of once mcp; the table ends likewise. */
+/* The settings of a tool of once mcp. */
 extern const struct config_option config_mcp_tool_options[];
 /* In both tables; NULL: no setting has that path. */
 const struct config_option *config_option_find(const char *path);
@@ -273,8 +273,8 @@ enum status config_set(struct config *config, const struct config_option *option
  * still exists. Makes the gateway's routes when the gateway is on. Statuses as for config_read. */
 enum status config_check(struct config *config, struct config_faults *faults) MUST_CHECK;
 
-/* Apply a policy file (docs/gateway-policy.md): it holds for every route that does not say
- * otherwise itself. Call it after flags and variables, before config_check. Its lines and their
+/* Apply a policy file (docs/gateway-policy.md): it applies to every route that does not set the
+ * same thing itself. Call it after flags and variables, before config_check. Its lines and their
  * meanings go to config->policy. Statuses and faults as for config_read; their places are in
  * text. */
 enum status config_policy_read(

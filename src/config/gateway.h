@@ -63,8 +63,8 @@ enum config_key {
 
 enum config_principal {
     CONFIG_PRINCIPAL_AUTO,          /* as AUTHORIZATION; if that is absent, SHA-256 of an API key */
-    CONFIG_PRINCIPAL_AUTHORIZATION, /* SHA-256 of the Authorization field; requests without it share
-                                       a principal of their own */
+    CONFIG_PRINCIPAL_AUTHORIZATION, /* SHA-256 of the Authorization field; all requests without it
+                                       are one principal */
     CONFIG_PRINCIPAL_HEADER,        /* a field's value */
     CONFIG_PRINCIPAL_JWT,           /* a claim of a verified bearer token */
     CONFIG_PRINCIPAL_NONE,          /* one principal for all requests */

@@ -49,7 +49,7 @@ struct slice source_line(struct slice text, unsigned line);
 void reader_fault(struct config_reader *reader, const struct yaml_node *place, const char *hint,
     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* The same for a value that is read all the same: a warning. */
+/* The same for a value that is used nevertheless: a warning. */
 void reader_warn(struct config_reader *reader, const struct yaml_node *place, const char *hint,
     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -140,7 +140,7 @@ enum status list_read(struct config_reader *reader, const struct list_shape *sha
 enum status reader_begin(struct config_reader *reader, struct yaml_node **ret_root) MUST_CHECK;
 /* Sort the faults into the order of the file. E_INVALID: status was OK, and there are faults. */
 enum status reader_end(struct config_reader *reader, enum status status) MUST_CHECK;
-/* A fault for a key that is none of the names. */
+/* Add a fault for a key that is not one of the names. */
 void reader_unknown(struct config_reader *reader, const struct yaml_node *key,
     const char *const *names, size_t count);
 /* Sort the faults, from the one numbered first, into the order of the file. */
@@ -155,7 +155,7 @@ const char *config_text(struct config *config, struct slice text) MUST_CHECK;
 struct setting_source {
     struct config_place place;
     bool is_set;  /* given, not just a default */
-    bool is_flag; /* by a flag or a variable, which wins over every file */
+    bool is_flag; /* by a flag or a variable, which overrides every file */
 };
 
 enum { GATEWAY_OPTIONS_MAX = 64 }; /* rows of the gateway's table */
@@ -240,7 +240,7 @@ enum status source_read_envelope(
 /* Read `mcp.tools`. E_NOMEM. */
 enum status mcp_read_tools(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
-/* Add a fault for each source that anybody could send to, and for each command that is not there
+/* Add a fault for each source that anybody could send to, and for each command that does not exist
  * or that no event can submit. */
 void inbox_check(struct config *config, struct config_faults *faults);
 /* The gateway's table; its objects are the config's. */
@@ -261,7 +261,7 @@ enum status value_form_check(
  * machines can be reached only by an explicit address. Any other text is returned unchanged. */
 enum { VALUE_ADDRESS_BYTES = sizeof "127.0.0.1:65535" };
 struct slice value_form_address(struct slice text, char buffer[VALUE_ADDRESS_BYTES]);
-/* The methods (none named: 0) and the path of a match. E_INVALID. */
+/* The methods (0: no method is named) and the path of a match. E_INVALID. */
 enum status value_form_match(const char *name, struct slice text, unsigned *ret_methods,
     struct slice *ret_path, struct value_fault *fault) MUST_CHECK;
 /* "header:X-Tenant" and the like; the name is empty where the form has none. False: invalid. */

@@ -75,7 +75,7 @@ struct config_source {
     const char *signature_prefix;             /* NULL: none */
     unsigned signature_encoding;              /* enum config_encoding */
     const char *key_header;                   /* NULL: as the preset says */
-    const char *key_json;                     /* a JSON Pointer; NULL: likewise */
+    const char *key_json;                     /* a JSON Pointer; NULL: as the preset says */
     const char *order_source_id;              /* JSON Pointers; both or neither */
     const char *order_version;
     const char *tenant;

@@ -65,7 +65,7 @@ enum {
 const char *kind_name(enum record_kind kind);
 /* It is a kind. */
 bool kind_known(enum record_kind kind);
-/* Its records have an id of their own. A source's record has the id of its operation. */
+/* Its records have their own ids. A source's record has the id of its operation. */
 bool kind_has_id(enum record_kind kind);
 /* Records of the kind can have this status. */
 bool kind_has_status(enum record_kind kind, enum record_status status);
@@ -75,7 +75,7 @@ bool kind_has_status(enum record_kind kind, enum record_status status);
 const char *kind_word(enum record_kind kind, enum record_status status, uint32_t attempt);
 /* An unknown effect is publicly still "dispatched"; this function distinguishes it. */
 bool kind_uncertain(enum record_kind kind, enum record_status status);
-/* The request can be made of records of the kind. */
+/* Records of the kind accept the request. */
 bool kind_takes(enum record_kind kind, enum request_kind request);
 /* The diagram above has this arrow and the kind has both statuses. from is 0 for absent. */
 bool kind_may_become(enum record_kind kind, enum record_status from, enum record_status to);

@@ -1,6 +1,6 @@
 /*
- * lane: effects with the same value of `order`, and deliveries of the same source, go one after
- * another (DESIGN sections 11 and 12).
+ * lane: effects with the same value of `order`, and deliveries of the same source, are sent one
+ * after another (DESIGN sections 11 and 12).
  *
  * Each record of a lane remembers the one that joined before it, and may be claimed once that one
  * needs no further attempt. The last one of a lane is remembered in a record of the kind `source`,
@@ -42,9 +42,9 @@ bool lane_joined(
  * can name it: its principal has a control character. E_INVALID as in record_key_seal. */
 enum status lane_key_seal(
     const struct request *request, struct record_key *ret_key, struct err *err) MUST_CHECK;
-/* Put the place of a record that joins now into its request: behind the lane's last one. One that
- * is enqueued again (self) keeps its place, or two could wait for each other. lane and self may be
- * NULL. The request may refer to the buffer. */
+/* Put the place of a record that joins now into its request: after the lane's last one. A record
+ * that is enqueued again (self) keeps its place, or two could wait for each other. lane and self
+ * may be NULL. The request may refer to the buffer. */
 void lane_place(const struct record *lane, const struct record *self, int64_t now_ms,
     char buffer[KIND_ID_TEXT_BYTES], struct request *request);
 /* The lane's record after a record has joined with a request. lane may be NULL. */
@@ -54,7 +54,7 @@ void lane_remember(const struct record *lane, const struct record *joined,
 /* Whether the record is the lane's last one. Both may come from a damaged journal. */
 bool lane_ends_with(const struct record *lane, const struct record *record);
 
-/* The record that goes before this one. False: there is none. */
+/* The record before this one. False: there is none. */
 bool lane_after(const struct record *record, struct op_id *ret_id);
 
 /* What a record means for the one that comes after it. */

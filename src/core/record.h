@@ -4,7 +4,7 @@
  * Invariants (record_check asserts them; R numbers are cited elsewhere):
  *   R1  after its first grant a record has fence > 0 and attempt > 0 (P4). Before it both are 0,
  *       and the status is pending, waiting, dead or rejected. A command that was rejected after a
- *       grant and is submitted anew keeps the fence and has no attempt yet.
+ *       grant and is submitted again keeps the fence and has no attempt yet.
  *   R2  in_progress has a lease and no window; it never expires (P8).
  *   R3  unknown has neither lease nor window; it never expires (P5, P8).
  *   R4  released, executed, failed, rejected and compensated have a window that ends after the
@@ -141,8 +141,8 @@ struct record {
     struct digest fingerprint;   /* keyed: HMAC of what was asked (see engine/engine.h) */
     uint8_t fingerprint_version; /* how the fingerprint was computed */
     uint64_t fence;              /* of the latest grant; 0 before the first */
-    uint32_t attempt;            /* grants of this operation so far; of a command: since it was
-                                    last submitted anew */
+    uint32_t attempt;            /* grants of this operation so far; of a command: since it was last
+                                    submitted again */
     uint32_t duplicates;         /* arrivals that found this record and were not granted */
     int64_t created_ms;          /* when this operation was first granted or enqueued */
     int64_t updated_ms;          /* latest change, except of the due time of an unknown record */

@@ -2,8 +2,8 @@
  * source: the order of a source's versions, and the newest sealed one (OPS-7).
  *
  * A request may name its source: a type, an id and a version. For each (tenant, scope, type, id)
- * the newest sealed version is remembered in a record of its own kind, for as long as the window of
- * the seal it came from. decide() refuses to begin an older version (rule B9).
+ * the newest sealed version is remembered in a record of the kind `source`, for as long as the
+ * window of the seal it came from. decide() refuses to begin an older version (rule B9).
  *
  * Promises:  pure, like decide(). A source's key hash never equals an operation's: it is computed
  *            over the kind first, and no operation's begins with those bytes.

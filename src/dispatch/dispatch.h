@@ -35,7 +35,7 @@ struct dispatch_call;
 struct dispatch_gauge; /* the state of a target: its queue, breaker and rates; impl.h */
 struct dispatch_plan;
 
-/* One call by other means than HTTP. Made by the dispatcher; its sender sets the result. */
+/* One call that does not use HTTP. Made by the dispatcher; its sender sets the result. */
 struct dispatch_sending {
     struct slice id;   /* the same in every attempt of a record */
     struct slice lane; /* calls with the same value should stay in order; may be empty */
@@ -54,7 +54,7 @@ struct dispatch_sending {
     char reason[LIMIT_REASON_BYTES_MAX + 1];
 };
 
-/* Sends calls by other means than HTTP. */
+/* Sends calls that do not use HTTP. */
 struct dispatch_sender {
     /* Must not block. */
     void (*send)(struct dispatch_sender *sender, struct dispatch_sending *sending);
@@ -98,9 +98,8 @@ struct dispatch_kind {
      * Any thread. */
     struct slice (*lane)(
         const struct dispatch_plan *plan, const struct record *record, struct arena *arena);
-    /* The record that goes before this one in its lane, in whichever process: this one is claimed
-     * when that one needs no further attempt (core/lane.h). False: there is none. May be NULL. Any
-     * thread. */
+    /* The record before this one in its lane, in any process: this one is claimed when that one
+     * needs no further attempt (core/lane.h). False: there is none. May be NULL. Any thread. */
     bool (*after)(const struct record *record, struct op_id *ret_id);
     /* What to do about an unknown record. NULL: hold. To have it sent again, it may set the
      * record's detail, in the arena. */

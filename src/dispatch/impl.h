@@ -43,7 +43,7 @@
  *       is over, so that it holds across restarts and between processes.
  *   DJ4 a job that has taken a place of its target (in_flight) gives it back exactly once.
  *   DJ6 what changes a record without a claim (run.c, change) names the version that it was decided
- *       on: a record that was changed meanwhile is read and decided anew.
+ *       on: a record that was changed meanwhile is read and decided again.
  */
 #ifndef ONCE_DISPATCH_IMPL_H
 #define ONCE_DISPATCH_IMPL_H
@@ -60,10 +60,10 @@
 
 enum {
     JOBS_MAX = 1 << 17,                /* 20 MiB; any more stay in the store until there is room */
-    JOBS_FOUND_MAX = JOBS_MAX / 4 * 3, /* of them found by their due: the rest is for new ones, so
-                                          that a backlog does not fill all places */
-    LANE_OFFERS_MAX = JOBS_MAX / 16,   /* that wait in one lane: a new one beyond is found by its
-                                          due, and leaves its place to a different lane */
+    JOBS_FOUND_MAX = JOBS_MAX / 4 * 3, /* of them found by their due: the others are for new jobs,
+                                          so that a backlog does not fill all places */
+    LANE_OFFERS_MAX = JOBS_MAX / 16,   /* that wait in one lane: a new one beyond this is found by
+                                          its due later, and leaves its place to a different lane */
     JOB_BUCKETS = 1 << 14,             /* by id */
     READS_MAX = 64,                    /* records read at a time */
     QUESTIONS_MAX = 16,                /* at a time: a provider that was down is not overrun */
@@ -154,7 +154,7 @@ struct dispatching {
     unsigned races;            /* of them: lost for call.other */
     struct net_deadline pause; /* until the next try */
     struct door_group group;   /* the calls that settle it, on their way to the engine … */
-    atomic_uint unsettled;     /* … and how many of them are there */
+    atomic_uint unsettled;     /* … and how many are not answered yet */
 };
 
 /* The calls of one tenant to one target. Never freed before the gauge: there are only as many
@@ -261,7 +261,7 @@ enum gauge_end { GAUGE_WELL, GAUGE_FAILED, GAUGE_NOTHING };
 /* Count a call's verdict: for the metrics only. */
 void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_verdict verdict);
 void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms);
-/* A call has ended, so long after it began. */
+/* A call has ended, this long after it began. */
 void gauge_ended(struct dispatch_gauge *gauge, int64_t took_ms);
 /* A call begins this long after its due time. */
 void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms);

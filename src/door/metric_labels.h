@@ -2,9 +2,9 @@
  * metric_labels: the labels that exist, and the number that each is counted under.
  *
  * A scope and its tenant get a number the first time they are seen and keep it. Each tenant has
- * room for METRICS_SCOPES_OWN scopes of its own; all tenants together have room for
- * METRICS_SERIES_MAX more. Beyond that a new scope is counted under scope "_other" of its tenant.
- * Tenants beyond METRICS_TENANTS_MAX share the tenant "_other".
+ * room for its own METRICS_SCOPES_OWN scopes; all tenants together have room for METRICS_SERIES_MAX
+ * more. Beyond that a new scope is counted under scope "_other" of its tenant. Tenants beyond
+ * METRICS_TENANTS_MAX share the tenant "_other".
  *
  * Promises:  numbers are dense from 0 and bounded; no two of them have the same labels. Every label
  *            is a valid name (base/name.h): any other is counted under "_other".

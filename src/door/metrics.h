@@ -26,7 +26,7 @@ struct metrics;
 
 enum {
     METRICS_SERIES_MAX = 1000, /* scopes of all tenants, beyond those in their own room */
-    METRICS_SCOPES_OWN = 8,    /* scopes a tenant has room for whatever others use; few programs
+    METRICS_SCOPES_OWN = 8,    /* scopes reserved for each tenant, whatever others use; few programs
                                   have more (P9) */
     METRICS_TENANTS_MAX = 100,
     METRICS_UPSTREAMS_MAX = 64, /* shown by name; the rest are added up as "_other" */
@@ -103,7 +103,7 @@ typedef size_t (*metrics_report_targets)(
     void *context, struct metrics_target *ret_targets, size_t max);
 /* As metrics_upstreams. */
 void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void *context);
-/* What that reporter says now; 0 without one. Any thread. */
+/* What that reporter reports now; 0 without a reporter. Any thread. */
 size_t metrics_targets_now(
     const struct metrics *metrics, struct metrics_target *ret_targets, size_t max);
 /* The name of the state that a breaker of this target is in; an open one comes first. */

@@ -25,15 +25,14 @@ bool acknowledgement_read(
  * Empty: absent from the answer. */
 struct slice acknowledgement_ref(const char *where, const struct outcall *out, struct arena *arena);
 
-/* What the answer to a lookup says about the effect, by what it has at a place. */
+/* What the answer to a lookup says about the effect, by the value at a place in it. */
 enum acknowledgement_found {
     ACKNOWLEDGEMENT_FOUND,
-    ACKNOWLEDGEMENT_NOT_FOUND, /* the list ends before that place, or null or something empty is
-                                  there */
-    ACKNOWLEDGEMENT_SILENT,    /* not JSON, cut short, or of a different shape */
+    ACKNOWLEDGEMENT_NOT_FOUND, /* the list ends before that place, or the value is null or empty */
+    ACKNOWLEDGEMENT_SILENT,    /* not JSON, cut short, or of a different form */
 };
 
-/* *ret_ref is the text of what was found, empty if it is no string or number. */
+/* *ret_ref is the text of the value; empty if it is not a string or number. */
 enum acknowledgement_found acknowledgement_found(
     const char *where, struct slice answer, struct arena *arena, struct slice *ret_ref);
 

@@ -47,7 +47,7 @@ enum status compose_question(const struct compose_from *from, struct arena *aren
 enum status compose_event(const struct compose_from *from, struct arena *arena,
     struct slice *ret_event, struct err *err) MUST_CHECK;
 
-/* The key for the provider: as it is, or its SHA-256 in base64url where it is too long. */
+/* The key for the provider: unchanged, or its SHA-256 in base64url if it is too long. */
 enum { COMPOSE_KEY_BYTES_MAX = 256 };
 struct slice compose_key(
     const struct config_idempotency *how, struct slice key, char ret_text[COMPOSE_KEY_BYTES_MAX]);

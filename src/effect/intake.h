@@ -37,7 +37,8 @@ struct intake_options {
 /* It does nothing before the first intake_use. E_NOMEM. */
 enum status intake_new(const struct intake_options *options, struct effect_intake **ret_intake,
     struct err *err) MUST_CHECK;
-/* Use these types from now on; held. Any thread but the engine's. E_NOMEM: those before stay. */
+/* Use these types from now on; held. Any thread but the engine's. E_NOMEM: the earlier types
+ * stay. */
 enum status intake_use(
     struct effect_intake *intake, struct config *config, struct err *err) MUST_CHECK;
 /* Takes nothing more. */

@@ -3,12 +3,12 @@
  *
  *     send > queue > a thread: connect if needed > publish, wait for the confirm > done
  *
- * The verdict follows from what the module says: confirmed is acknowledged; certainly not stored is
- * tried later; refused for good is failed; anything else is unknown, and sent again only where the
+ * The verdict follows from the module's result: confirmed is acknowledged; certainly not stored is
+ * tried later; refused permanently is failed; anything else is unknown, and sent again only if the
  * broker recognises a repetition (P5).
  *
- * Threads:   a few, each with a connection of its own, which blocks. send may be called on any.
- * Does not:  limit what is queued: the dispatcher does, by the connector's concurrency.
+ * Threads:   a few, each with its own connection, which blocks. send may be called on any.
+ * Does not:  limit the queue; the dispatcher does, by the connector's concurrency.
  */
 #ifndef ONCE_EFFECT_PUBLISHER_H
 #define ONCE_EFFECT_PUBLISHER_H

@@ -2,8 +2,8 @@
  * cycle: one batch through prepare, decide and commit. The part of the engine without threads.
  *
  * The store is touched exactly twice: prepare loads everything that deciding needs, and commit or
- * abort ends the batch. Whoever has the engine's turn runs a cycle on real calls; the simulator
- * runs it step by step with a crash between any two. It neither flushes nor answers.
+ * abort ends the batch. The thread that has the engine's turn runs a cycle on real calls; the
+ * simulator runs it step by step with a crash between any two. It neither flushes nor answers.
  *
  * A crash
  *   before commit:          nothing happened; nobody was answered.

@@ -80,7 +80,7 @@ struct cycle_seen *seen_of(struct cycle *cycle, const struct digest *hash);
 /* step.c: decides one call and appends its changes. A failure of this call alone is in its err. */
 enum status step_decide(
     struct cycle *cycle, struct work *work, struct step *step, struct err *err) MUST_CHECK;
-/* After its group was undone because of this call: if it is in conflict with a record that is there
+/* After its group was undone because of this call: if it is in conflict with a record that exists
  * without the group, the refusal is a decision like any other, and has its entry (P7, P10). */
 void step_keep_conflict(struct cycle *cycle, struct work *work, struct step *step);
 /* Forgets the decision. */

@@ -4,12 +4,12 @@
  *     many threads            one thread at a time, which has the turn
  *     engine_submit --queue--> collect > prepare > decide > commit > flush > answer all
  *
- * Who has the turn. On an embedded store that flushes quickly, a thread that submits takes it, for
- * everybody who waits, if nobody has it: it leads, and no other thread is woken (engine_do,
- * engine_submit_lead, engine_submit_seated). Calls that are submitted meanwhile only queue; the end
- * of the turn passes it on. While flushes are slow (measured: pace.h), on a
- * shared store, for calls whose done must not run on a caller's thread, for queries and for timers,
- * the engine's own thread has it. The turn is the same function.
+ * Who has the turn. On an embedded store that flushes quickly, a thread that submits takes the turn
+ * if it is free, and runs it for all waiting calls: it leads, and no other thread is woken
+ * (engine_do, engine_submit_lead, engine_submit_seated). Calls that are submitted meanwhile only
+ * queue; the end of the turn passes it on. While flushes are slow (measured: pace.h), on a shared
+ * store, for calls whose done must not run on a caller's thread, for queries and for timers, the
+ * engine's own thread has it. The turn is the same function.
  *
  * Where the store can write without a thread that waits (store_flight), a loop that leads begins
  * the flush and goes back to its connections; the turn stays with the flush until it has landed.
@@ -136,7 +136,7 @@ struct engine_stats {
                                                kinds. At most seconds old while the store answers */
     bool clock_held;      /* the wall clock jumped ahead; expiry follows the boot clock (P8) */
     bool store_away;      /* a shared store cannot be reached (engine_store_away) */
-    int64_t turn_ms;      /* how long the batch in hand has been decided and committed; 0: there is
+    int64_t turn_ms;      /* how long the current batch has been decided and committed; 0: there is
                              none */
     uint64_t quarantined; /* tenants that presented a fence from a lost future (quarantine.h) */
     uint64_t turns_led;   /* turns that a thread that submitted ran … */
@@ -253,7 +253,7 @@ void engine_on_due(struct engine *engine, struct due_subscription *subscription)
 /* After it returns, found is not running and will not be called again. */
 void engine_off_due(struct engine *engine, struct due_subscription *subscription);
 
-/* Whoever seals the effects that applications wrote in their own transactions (struct
+/* The module that seals the effects that applications wrote in their own transactions (struct
  * store_intake). */
 struct engine_intake {
     const struct store_effect_type *types; /* that it can seal; registered with the store */

@@ -8,10 +8,10 @@
  *   dues                        every 500 ms: each subscriber gets its due records. The engine's
  *                               own subscription makes operations past their lease unknown
  *   the intake                  every 200 ms, of a store with functions for applications: effects
- *                               whose payload is to be sealed are given to whoever does that
+ *                               whose payload must be sealed are given to the intake's module
  *   signed checkpoints          every minute if there is new evidence, and at close
  *   counts for the statistics   every 100 ms; on a shared store every second
- *   counts of one kind, in turn likewise: of commands, effects and deliveries
+ *   counts of one kind, in turn as often: of commands, effects and deliveries
  *   evidence past its retention every minute: an entry first; once that is durable, the evidence
  *                               is removed
  *

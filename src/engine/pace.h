@@ -6,7 +6,7 @@
  *
  * In each state:
  *   quick  nothing has stalled since it became quick.
- *   slow   the engine's own thread flushes, so that no loop is held up. It becomes quick again only
+ *   slow   the engine's own thread flushes, so that no loop is delayed. It becomes quick again only
  *          after it was quick for calm_ms. If it stalls soon after that, calm_ms doubles: a disk
  *          that stalls now and then soon stays with the engine's thread.
  *
@@ -23,16 +23,16 @@
 
 enum {
     PACE_STALL_NANOS = 20000000, /* one flush this long is a stall; a healthy disk's takes 1/50 */
-    PACE_SLOW_NANOS = 800000,    /* typically longer holds a loop up for most of its time: its
-                                    clients' next calls miss the next batch, too */
+    PACE_SLOW_NANOS = 800000,    /* typically longer, a flush takes most of a loop's time, and its
+                                    clients' next calls miss the next batch */
     PACE_QUICK_NANOS = 500000,   /* quick again: less, so that it does not change at every flush */
-    PACE_FLIGHT = 2,             /* a flush that flies may take this many times as long: loops that
-                                    fly had up to 1.9 of the rate of the engine's thread where that
-                                    was 0.9 ms and less, and 0.9 of it from 1.7 ms on */
+    PACE_FLIGHT = 2,             /* a flight may take this many times as long: with flights of at
+                                    most 0.9 ms, loops had up to 1.9 of the rate of the engine's
+                                    thread; from 1.7 ms on, 0.9 */
     PACE_CALM_MS = 1000,         /* without a stall, before it is quick again … */
     PACE_CALM_MS_MAX = 30000,    /* … at most */
     PACE_SOON = 4,               /* a stall within this many calm_ms of the return doubles it: rare
-                                    ones, as of a thread that waits for a core, cost little */
+                                    stalls, such as a thread that waits for a core, cost little */
 };
 
 enum pace_state { PACE_QUICK, PACE_SLOW };
@@ -49,9 +49,9 @@ struct pace {
 void pace_init(struct pace *pace);
 /* A flush took this long and ended now. */
 void pace_took(struct pace *pace, uint64_t nanos, int64_t boot_ms);
-/* The same where no thread has to wait for a flush. It holds nobody up, so it is no stall, and may
- * take longer. But where flushes typically take very long, a thread that waits has its own sooner:
- * the result of one that flies comes through more threads of the kernel, each of which waits for a
+/* The same for a flight, which no thread waits for. It delays nobody, so it is not a stall, and may
+ * take longer. But if flushes typically take very long, a thread that waits for its flush is
+ * faster: the result of a flight comes through more kernel threads, each of which waits for a
  * core. */
 void pace_flew(struct pace *pace, uint64_t nanos, int64_t boot_ms);
 /* Asserts what holds in its state. */

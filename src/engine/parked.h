@@ -3,7 +3,7 @@
  *
  * Promises:  a parked call leaves exactly once: woken by its key, timed out, or drained. At most
  *            LIMIT_WAITERS_MAX calls are parked; the next one is refused (P14).
- * Threads:   whoever has the engine's turn.
+ * Threads:   the one that has the engine's turn.
  */
 #ifndef ONCE_ENGINE_PARKED_H
 #define ONCE_ENGINE_PARKED_H

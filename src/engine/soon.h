@@ -2,8 +2,8 @@
  * soon: answers that may leave before their flush (`evidence.replays: soon`), and when it is due.
  *
  * A pure replay shows an outcome that is on stable storage already and changes only the count of
- * duplicates. A crash before its flush loses the entry that says that it was answered, and that
- * count; never an effect, a seal or a grant. Everything else waits for its flush (EN1).
+ * duplicates. A crash before its flush loses its entry and its count, never an effect, a seal or a
+ * grant. Everything else waits for its flush (EN1).
  *
  * Promises:  SN1 only a call that the cycle marked as a pure replay is answered early
  *                (engine_call.is_pure_replay).
@@ -15,7 +15,7 @@
  *            SN4 the store is marked durably before the first early answer, and the mark is removed
  *                after the last flush. A start that finds the mark writes an entry
  *                (`evidence.interrupted`) that says that entries about replays may be missing.
- * Threads:   whoever has the turn (engine.c).
+ * Threads:   the one that has the turn (engine.c).
  */
 #ifndef ONCE_ENGINE_SOON_H
 #define ONCE_ENGINE_SOON_H

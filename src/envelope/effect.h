@@ -73,8 +73,8 @@ struct effect_detail {
 /* E_LIMIT: longer than LIMIT_DETAIL_BYTES_MAX. E_NOMEM. */
 enum status effect_detail_encode(
     const struct effect_detail *detail, struct buf *out, struct err *err) MUST_CHECK;
-/* The same, into an empty buffer; if it is too long, the redacted payload is left out: the rest
- * counts more. */
+/* The same, into an empty buffer; if it is too long, the redacted payload is left out, because the
+ * rest is more important. */
 enum status effect_detail_fit(
     struct effect_detail *detail, struct buf *out, struct err *err) MUST_CHECK;
 /* False: encoded bytes certainly do not have the member, and need not be decoded for it. */

@@ -1,7 +1,8 @@
 /*
- * seal_effects: the effects of a seal, in its commit: the transactional outbox for whoever fences.
- * `effects` of POST /v1/fences/{id}/seal and of a seal in a batch, and once_seal_effects of libonce
- * are read and answered here, so that both have the same checks and the same answers.
+ * seal_effects: the effects of a seal, in its commit: the transactional outbox for programs that
+ * fence their work. `effects` of POST /v1/fences/{id}/seal and of a seal in a batch, and
+ * once_seal_effects of libonce are read and answered here, so that both have the same checks and
+ * the same answers.
  *
  * Promises:  each effect is an enqueue that depends on the seal before it in its group: all of them
  *            take effect, or none (engine_submit_all). An invalid effect is refused by its place in
@@ -21,8 +22,8 @@ struct seal_effects {
     size_t count;
 };
 
-/* Read the list, which may be NULL: there are none. The sender's command_id is that of effects that
- * name none. Statuses as for effect_envelope_read. */
+/* Read the list; NULL: there are no effects. An effect that names no command_id gets the sender's.
+ * Statuses as for effect_envelope_read. */
 enum status seal_effects_read(const struct effect_sender *sender, const struct json_value *list,
     struct seal_effects *ret_effects, struct member_fault *fault) MUST_CHECK;
 
@@ -30,7 +31,7 @@ enum status seal_effects_read(const struct effect_sender *sender, const struct j
 size_t seal_effects_bytes_max(const struct seal_effects *effects);
 /* Write the effects of a seal that happened as an array, each with its id and its URL. */
 void seal_effects_put(struct jsonw *json, const char *name, const struct seal_effects *effects);
-/* The effect that kept the group from happening; NULL: it was none of them. */
+/* The effect that prevented the group; NULL: it was none of them. */
 const struct engine_call *seal_effects_refused(const struct seal_effects *effects);
 
 #endif

@@ -7,8 +7,8 @@
  *     128                                              size: seq of the last entry covered
  *     CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=     its chained hash, base64
  *     time 2026-11-15T19:23:27.123Z                    extension line: when it was signed
- *     chain 01920000-… 12 CsUYapGGPo4d…                of a shared store: where a different chain
- *                                                      stood then, its seq and hash; up to eight
+ *     chain 01920000-… 12 CsUYapGGPo4d…                of a shared store: the end of a different
+ *                                                      chain, its seq and hash; up to eight
  *                                                      empty line
  *     — once/01920000-… Az3grlgtzPICa5OS8npVmf1Myq/…   base64(key id ‖ Ed25519 signature)
  *
@@ -77,8 +77,8 @@ enum status checkpoint_compose(const struct chain *chain, const struct store_ide
 enum status checkpoint_compose_tied(const struct chain *chain,
     const struct store_identity *identity, int64_t time_ms, const struct checkpoint_tie *ties,
     size_t tie_count, struct buf *out, struct entry *ret_entry, struct err *err) MUST_CHECK;
-/* The chains that a note of this chain should tie: first those without a key of their own, then
- * those active most recently. Fails as store_ops.chains does. */
+/* The chains that a note of this chain should tie: first those without their own key, then the most
+ * recently active ones. Fails as store_ops.chains does. */
 enum status checkpoint_ties_read(struct store *store, const char *own_chain_id,
     struct checkpoint_tie ret_ties[CHECKPOINT_TIES_MAX], size_t *ret_count,
     struct err *err) MUST_CHECK;

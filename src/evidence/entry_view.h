@@ -43,7 +43,7 @@ struct entry_view {
     struct digest stored;         /* conflict: the record's fingerprint */
     bool dedupe;                  /* the answer to a begin or an enqueue */
     struct slice dedupe_decision; /* as IDS names it */
-    struct slice dedupe_detail;   /* our own name, where IDS has none */
+    struct slice dedupe_detail;   /* our own name, if IDS has no name for it */
     bool executed;                /* dedupe: a grant was given */
     bool outcome_known;           /* dedupe: an outcome is referred to … */
     struct digest outcome_digest; /* … by the digest of its bytes */

@@ -13,7 +13,7 @@
  *
  * Transitions, all through fenced_move, which refuses any other:
  *   READING → ASKED          ask             body and fingerprint are here; the begin is submitted
- *   ASKED → RECONCILING      held_unknown    the upstream is asked what became of it, once
+ *   ASKED → RECONCILING      held_unknown    the upstream is asked whether it happened, once
  *   RECONCILING → ASKED      ask             it said so, or did not
  *   ASKED → FORWARDED        forward         the grant is durable
  *   ASKED → SETTLING         release_unsent  granted, and nothing could be sent

@@ -6,7 +6,7 @@
  * Promises:  each operation is asked about as soon as it is unknown, and after a start or a reload;
  *            then after every_ms, with pauses that double up to every_ms_max. At most 16 at a time.
  *            An operation that no route can ask about is read once and left alone. Nothing is
- *            stored: after a restart the pauses begin anew.
+ *            stored: after a restart the pauses start again.
  * Threads:   on the first loop; schedule_wake from any thread.
  */
 #ifndef ONCE_GATEWAY_RECONCILE_SCHEDULE_H

@@ -73,7 +73,7 @@ struct refused {
 struct refused refusals_write(const struct config_route *route, const struct refusal *refusal,
     struct slice request_id, struct buf *out);
 
-/* Its status alone. */
+/* Only its status. */
 unsigned refusals_status(const struct config_route *route, const struct refusal *refusal);
 
 /* The word of a refusal for logs and tests, and the problem's code: "idempotency_key_missing", …;

@@ -84,7 +84,7 @@ int64_t request_form_wait_ms(struct slice prefer);
 struct request_form_parts {
     struct slice method;
     struct slice path;  /* canonical */
-    struct slice query; /* canonical; has_query tells an empty query from none */
+    struct slice query; /* canonical; has_query distinguishes an empty query from an absent one */
     bool has_query;
     struct slice content_type; /* canonical; may be empty */
     struct slice body;         /* as received; may be mapped memory */

@@ -1,8 +1,8 @@
 /*
- * address: whether an IP address is of the internet at large. Pure.
+ * address: whether an IP address is public. Pure.
  *
- * Promises:  an address that carries an IPv4 address (mapped, NAT64, 6to4) is what that one is, so
- *            that no spelling of an internal address passes for a public one.
+ * Promises:  an address that carries an IPv4 address (mapped, NAT64, 6to4) is judged by that
+ *            address, so that no spelling of an internal address counts as public.
  */
 #ifndef ONCE_HTTP_ADDRESS_H
 #define ONCE_HTTP_ADDRESS_H

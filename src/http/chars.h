@@ -1,10 +1,10 @@
 /*
- * chars: which bytes may stand where, as one table.
+ * chars: which bytes are allowed where, as one table.
  *
- * HTTP_VALUE is field-content with the whitespace inside it (RFC 9110 section 5.5): no control but
- * HTAB. HTTP_TARGET is what RFC 3986 allows in a path or a query, with '[', ']', '{', '|', '}' and
- * '^', which browsers and curl send as they are; not '"', '#', '<', '>', '`', nor '\', which some
- * read as '/'.
+ * HTTP_VALUE is field-content with the whitespace inside it (RFC 9110 section 5.5): no control
+ * character except HTAB. HTTP_TARGET is what RFC 3986 allows in a path or a query, plus '[', ']',
+ * '{', '|', '}' and '^', which browsers and curl send as they are; not '"', '#', '<', '>', '`', nor
+ * '\', which some read as '/'.
  */
 #ifndef ONCE_HTTP_CHARS_H
 #define ONCE_HTTP_CHARS_H

@@ -81,7 +81,7 @@ struct http_head {
     bool is_response; /* which of the two kinds this is */
 
     /* The caller's, after http_head_init. */
-    bool may_switch; /* a response may be 101: then what follows it has no end but the close */
+    bool may_switch; /* a response may be 101: then what follows it ends only with the connection */
 
     /* What was found; valid after HTTP_DONE. */
     uint32_t bytes;               /* consumed by the head, its empty line included */
@@ -146,10 +146,10 @@ bool http_find_single(
 /* The next element of a comma-separated list of tokens and the like, trimmed; false at its end. */
 bool http_list_next(struct slice *list, struct slice *ret_element);
 
-/* Of two names of one length: ASCII letters compare without case; nothing else does. */
+/* Compares two names of the same length: only ASCII letters compare without case. */
 bool http_same_letters(const char *a, const char *b, size_t len);
 
-/* As that. Most names that are compared differ in length. */
+/* The same for names of any length; most differ in length. */
 static inline bool http_same_name(struct slice a, struct slice b)
 {
     return a.len == b.len && http_same_letters(a.data, b.data, a.len);

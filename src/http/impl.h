@@ -1,5 +1,5 @@
 /*
- * impl: what the parts of the HTTP reader share; only src/http includes it.
+ * impl: shared by the parts of the HTTP reader; only src/http includes it.
  *
  * A request travels through them in this order: head.c cuts lines and fields, target.c reads the
  * request target, framing.c judges what the fields mean together, body.c decodes what follows.

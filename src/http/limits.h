@@ -16,7 +16,8 @@ enum {
     HTTP_LENGTH_DIGITS_MAX = 19,      /* of Content-Length: what cannot overflow 64 bits */
     HTTP_CHUNK_DIGITS_MAX = 16,       /* of a chunk size: 64 bits in hex, leading zeros included */
     HTTP_CHUNK_EXT_BYTES_MAX = 256,   /* of one chunk's extensions: a signature takes 85 */
-    HTTP_TRAILER_NAME_BYTES_MAX = 64, /* a longer name is refused, so that none escapes the list */
+    HTTP_TRAILER_NAME_BYTES_MAX = 64, /* a longer name is refused, so that no name escapes the
+                                         list */
 };
 
 struct http_limits {

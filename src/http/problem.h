@@ -6,8 +6,8 @@
  *  "request_id":"…", "operation_id":"…"?, …,
  *  "error":{"type":"idempotency_error","code":"idempotency_conflict","message":"…"}}
  *
- * `error` repeats the code and the detail where client libraries look for them: Stripe's, and those
- * made like it, take every JSON answer without it for a success, whatever its status.
+ * `error` repeats the code and the detail where client libraries look for them: Stripe's, and
+ * similar ones, take every JSON answer without it for a success, whatever its status.
  */
 #ifndef ONCE_HTTP_PROBLEM_H
 #define ONCE_HTTP_PROBLEM_H
@@ -34,7 +34,7 @@ struct problem {
 
 /* The document alone, as batches hold it. Sticky as all of buf. */
 void problem_put(struct buf *out, const struct problem *problem, struct slice request_id);
-/* Its member `error`, for refusals of another form. */
+/* Its member `error`, for refusals in a different format. */
 struct jsonw;
 void problem_put_error(struct jsonw *json, const struct problem *problem);
 /* Answer with it. */

@@ -3,12 +3,12 @@
  *
  *     accept → head → [begin] → [100 Continue] → body → handle → (elsewhere) → resume → write → …
  *
- * Promises:  a handler sees only whole, well-framed requests within the limits; what is refused
- *            before is answered here with a problem document. With a begin hook it may see the head
- *            first, and take the body in pieces. Each request is answered exactly
- *            once, in the order of the connection. A slow or silent client occupies only its
- *            connection, for a bounded time (every wait has a limit). Every answer has a Request-Id
- *            (the client's if it is well formed, else a new UUIDv7), a Date and a length.
+ * Promises:  a handler sees only complete, well-framed requests within the limits; all others are
+ *            answered here with a problem document. With a begin hook it may see the head first,
+ *            and take the body in pieces. Each request is answered exactly once, in the order of
+ *            the connection. A slow or silent client occupies only its connection, for a bounded
+ *            time (every wait has a limit). Every answer has a Request-Id (the client's if it is
+ *            well formed, else a new UUIDv7), a Date and a length.
  * Does not:  know a path, a token or an operation.
  * Ownership: an exchange belongs to the server; the handler may keep it until it answers. If the
  *            client goes away meanwhile the exchange stays until the answer, which is then dropped.
@@ -52,7 +52,7 @@ struct http_exchange {
 
     /* For begin to set; see below. */
     http_piece piece;        /* NULL: the body is gathered in memory, for handle */
-    http_handle cut;         /* the body will never be whole, and handle will not come */
+    http_handle cut;         /* the body will never be complete, and handle will not be called */
     uint64_t body_bytes_max; /* for this request; the server's limit until it is set */
     bool is_switching;       /* with piece: it asks for a different protocol. Whatever follows its
                                 head is a piece, untimed, and cut ends it. begin pauses them
@@ -61,7 +61,7 @@ struct http_exchange {
     /* The handler's, at any time. */
     http_handle gone;    /* the client went away after handle, or after an answer began without
                             pieces; the exchange still has to be answered */
-    http_handle drained; /* of a streamed answer: what was given has left, give more */
+    http_handle drained; /* of a streamed answer: everything given so far was sent; give more */
     bool has_date;       /* the given fields include a Date; the server adds none */
 
     /* About the answer, for the log. */
@@ -90,32 +90,33 @@ enum {
     HTTP_LENGTH_ABSENT = -2,  /* no body and no length field: 204, 304, answers to HEAD */
 };
 void http_answer_stream(struct http_exchange *exchange, int64_t length);
-/* False: enough for now. Give the next piece after drained, which comes once; or gone comes instead
- * (or cut, while the body is still arriving). A piece given earlier is queued anyway. Without a
- * client everything is dropped. Nothing is sent to HEAD. More bytes than the declared length are a
- * bug of the caller (ASSERT). */
+/* False: enough for now. Give the next piece after drained, which is called once. If the client
+ * goes away, gone is called instead (or cut, while the body is still arriving). A piece that is
+ * given earlier is queued anyway. Without a client everything is dropped. Nothing is sent to HEAD.
+ * More bytes than the declared length are a bug of the caller (ASSERT). */
 bool http_answer_piece(struct http_exchange *exchange, struct slice piece);
-/* Not whole: the connection is closed such that the client sees that the answer broke off. After
- * this the exchange must not be touched. */
+/* The answer is incomplete: the connection is closed so that the client sees that the answer broke
+ * off. After this the exchange must not be touched. */
 void http_answer_finish(struct http_exchange *exchange, bool is_whole);
 
 /*
  * A body in pieces. begin sets exchange->piece; each piece is passed on as it arrives, then handle
  * is called with an empty body. No pieces come between pause and go_on, and the client is not timed
- * meanwhile. If the body cannot become whole (the client is gone or too slow, its framing is
+ * meanwhile. If the body cannot be completed (the client is gone or too slow, its framing is
  * invalid, it exceeds its limit), cut is called instead of handle: the handler gives up the
- * exchange and must not touch it again (a wake in flight is dropped; none may follow), and the
+ * exchange and must not touch it again (a wake in flight is dropped; no other may follow), and the
  * server sends the answer, if any; an answer that was begun breaks off. cut also works without
  * piece, for a handler that holds something from begin on. An answer may end before the body is
- * whole: no piece, cut or handle comes after it, and the connection is closed.
+ * complete: then neither piece, cut nor handle is called, and the connection is closed.
  */
 void http_body_pause(struct http_exchange *exchange);
 void http_body_go_on(struct http_exchange *exchange);
 
-/* On the exchange's loop, for handlers that are called by something else than the server, such as
- * an upstream's answer: the turn hook is to run before the loop waits again. */
+/* On the exchange's loop, for handlers that are not called by the server but, for example, by an
+ * upstream's answer: the turn hook must run before the loop waits again. */
 void http_turn(struct http_exchange *exchange);
-/* From any thread, once for each time it is awaited: run exchange->resume on its loop, soon. */
+/* From any thread, once for each time that the handler waits: run exchange->resume on its loop,
+ * soon. */
 void http_wake(struct http_exchange *exchange);
 
 /* Limits of a server, besides those of a message (http/limits.h). Zero means the default. */
@@ -141,8 +142,8 @@ struct http_server_options {
     /* Called after a loop turn in which something was handled, or that http_server_turn asked for:
      * for work that is cheaper once per turn. May be NULL. */
     void (*turn)(void *context, unsigned loop);
-    /* Called on each loop before it ends, after its last handler: closes whatever else lives there;
-     * the loop ends when that is closed. May be NULL. */
+    /* Called on each loop before it ends, after its last handler: closes everything else on the
+     * loop, which ends when that is closed. May be NULL. */
     void (*end)(void *context, unsigned loop);
     void *context;
 };
@@ -168,7 +169,7 @@ void http_server_turn(struct http_server *server, unsigned loop);
 /* The turn hook of that loop runs whenever the descriptor is readable; -1: no longer. On that loop.
  * False: it cannot; a loop watches one descriptor. */
 bool http_server_watch(struct http_server *server, unsigned loop, int fd);
-/* The loop of that number, for what else is to live on it: upstream connections. */
+/* The loop of that number, for other users of it, such as upstream connections. */
 struct net_loop *http_server_loop(struct http_server *server, unsigned loop);
 enum status http_server_start(struct http_server *server, struct err *err) MUST_CHECK;
 /* Read the certificates again, all or none, without using them yet; http_server_tls_switch must
@@ -176,7 +177,7 @@ enum status http_server_start(struct http_server *server, struct err *err) MUST_
 enum status http_server_tls_load(struct http_server *server, struct err *err) MUST_CHECK;
 /* Use what was loaded for new connections, or drop it; open ones keep theirs. */
 void http_server_tls_switch(struct http_server *server, bool is_used);
-/* Stop accepting, close idle connections, let what is in flight end, up to the bound; "Connection:
+/* Stop accepting, close idle connections, let requests in flight end, up to the bound; "Connection:
  * close" on each answer from now on. Returns when done. True: everything was answered. */
 bool http_server_drain(struct http_server *server, int64_t ms_max);
 /* A current or later drain no longer waits for clients. Any thread. */
@@ -195,9 +196,8 @@ struct http_server_stats {
     uint64_t refused[6]; /* before a handler saw them: 400, 408, 413, 414 and 431, 503, others */
     uint64_t bytes_in;
     uint64_t bytes_out;
-    int64_t
-        certificate_expiry; /* of the certificate that ends first, in seconds since 1970; 0: there
-                                   is none */
+    int64_t certificate_expiry; /* of the certificate that expires first, in seconds since 1970; 0:
+                               there is none */
 };
 void http_server_stats(struct http_server *server, struct http_server_stats *ret_stats);
 

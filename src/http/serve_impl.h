@@ -1,5 +1,5 @@
 /*
- * serve_impl: what the files of the server share: serve.c (the server), conn.c (a connection's
+ * serve_impl: shared by the files of the server: serve.c (the server), conn.c (a connection's
  * life), request.c (reading a request), answer.c (answers), pool.c (memory that is reused).
  *
  * Threads:   a worker and everything it points to belong to its loop, except where noted.
@@ -23,7 +23,8 @@ enum {
     SERVE_LISTENERS_MAX = 16,          /* a handful of addresses and sockets */
     SERVE_BUFFER_EXTRA = 16 << 10,     /* of a read buffer past the longest head: usual bodies */
     SERVE_KEPT_BYTES_MAX = 64 << 10,   /* a buffer that grew past this is not kept for the next */
-    SERVE_POOLED_MAX = 256,            /* idle objects of a kind kept by a loop; the rest go */
+    SERVE_POOLED_MAX = 256,            /* idle objects of a kind kept by a loop; the rest are
+                                          freed */
     SERVE_FLUSH_BYTES = 64 << 10,      /* gathered answers are sent at this size */
     SERVE_GATHER_BYTES = 16 << 10,     /* a stable body past this is sent from where it is */
     SERVE_CHUNK_BYTES = 20,            /* the framing of a chunk: 16 digits and two line ends */
@@ -58,13 +59,13 @@ struct outbox {
     struct buf buf;         /* heads, and bodies that are not long */
     struct slice tail;      /* a long stable body after them; in the exchange's arena or static */
     size_t total;           /* bytes of both when it was first sent */
-    struct net_write write; /* while the kernel does not take all of it */
+    struct net_write write; /* while the kernel has not accepted all of it */
 };
 
-/* How the end of a streamed answer shows. */
+/* How the client sees the end of a streamed answer. */
 enum stream_framing {
     STREAM_NONE,    /* nothing of the body is sent: HEAD, 204, 304, or there is no client */
-    STREAM_LENGTH,  /* when there are as many bytes as the head says */
+    STREAM_LENGTH,  /* after as many bytes as the head says */
     STREAM_CHUNKED, /* by the last chunk */
     STREAM_CLOSE,   /* by the end of the connection: HTTP/1.0, and after a 101 */
 };
@@ -87,7 +88,7 @@ struct exchange {
     bool is_head_done;                  /* the head was read whole, so that its method counts */
     bool is_shown;                      /* a handler has seen the head, so that it must not move */
     bool is_beginning;                  /* the begin hook has it right now */
-    bool is_taken;                      /* a handler has it, and owes an answer (CN3) */
+    bool is_taken;                      /* a handler has it, and must answer (CN3) */
     bool is_whole;                      /* the body was read whole, or is absent */
     bool is_spilled;                    /* the body is in spilled */
     bool is_continued;                  /* 100 Continue was sent */
@@ -95,8 +96,9 @@ struct exchange {
     bool is_failed;                     /* no memory for the answer, or the client is gone */
     bool is_begun;                      /* http_answer_begin was called */
     bool is_streaming;                  /* http_answer_stream was called */
-    bool wants_drained;                 /* http_answer_piece returned false, and drained is owed */
-    bool is_broken_off;                 /* the answer must not be taken for a whole one */
+    bool wants_drained;                 /* http_answer_piece returned false, and drained must be
+                                           called */
+    bool is_broken_off;                 /* the answer must not look complete */
     bool closes;                        /* the connection ends with this answer */
     char id[HTTP_REQUEST_ID_BYTES_MAX]; /* a fresh request id */
 };
@@ -187,7 +189,7 @@ struct conn {
     uint8_t state;             /* enum conn_state */
     uint8_t peer_len;
     bool is_stepping : 1; /* conn_advance is at work */
-    bool has_news : 1;    /* bytes came, or the end, while it was */
+    bool has_news : 1;    /* bytes or the end arrived while it was */
     bool is_ready : 1;    /* in the worker's ready list */
     bool is_later : 1;    /* in its list for the next turn */
     bool has_ended : 1;   /* the client sends no more */
@@ -214,12 +216,12 @@ struct worker {
     struct conn conns;  /* head of the circular list of all, those in CLOSING too */
     struct conn *ready; /* answered outside of conn_advance; newest first */
     struct conn *spent; /* to be recycled at the end of the turn */
-    struct conn *later; /* they sent enough for this turn */
+    struct conn *later; /* connections that sent enough for this turn */
     uint64_t turns;     /* so far */
     struct net_listener listeners[SERVE_LISTENERS_MAX];
     bool has_handled;     /* since the last turn hook */
     bool is_draining;     /* no request is begun after the ones being read */
-    _Atomic uint64_t cut; /* connections that the end of a drain cut off; any thread */
+    _Atomic uint64_t cut; /* connections that were cut when a drain ended; any thread */
     struct net_task stop; /* any thread, through http_server_drain and _free */
     struct net_task cut_off;
     struct net_task end;
@@ -368,7 +370,7 @@ bool request_body(struct conn *conn);
 bool request_pieces(struct conn *conn);
 
 /* conn.c */
-/* Any state before HANDLED, and no handler has the exchange, or any more: answer a problem. */
+/* Any state before HANDLED, and no handler has the exchange (any more): answer with a problem. */
 void conn_refuse(struct conn *conn, unsigned status, const char *reason);
 /* PIECES, and the body will never be whole. If an answer was begun, the client sees it break. */
 void conn_cut(struct conn *conn, unsigned status, const char *reason);
@@ -382,17 +384,17 @@ void conn_streams(struct conn *conn);
 void conn_ready(struct conn *conn);
 /* The same in the next turn: others first. */
 void conn_later(struct conn *conn);
-/* Send what is there, unless something is being sent. False: the other side is gone; the caller
- * sees to it that the connection is closed. */
+/* Send what is gathered, unless something is being sent. False: the other side is gone; the caller
+ * must close the connection. */
 bool conn_push(struct conn *conn) MUST_CHECK;
-/* CN6: not too much waits for the client, and it had not too much of this turn. */
+/* CN6: not too much waits for the client, and not too much was sent to it in this turn. */
 bool conn_has_room(const struct conn *conn);
 void conn_advance(struct conn *conn);
 void conn_close(struct conn *conn);
 void conn_drain(struct conn *conn);
 void conn_recycle(struct conn *conn);
 struct outbox *conn_out(struct conn *conn) MUST_CHECK;
-/* What has to wait for the end of the turn: answers given elsewhere, spent connections. */
+/* Work that must wait for the end of the turn: answers given elsewhere, connections to recycle. */
 void worker_ready(struct worker *worker);
 void worker_again(struct net_task *task);
 void worker_recycle(struct worker *worker);

@@ -1,8 +1,9 @@
 /*
- * upstream_impl: what the files of the upstream share: upstream.c (the whole, and calls that have
- * no connection), upstream_conn.c (a connection's life), upstream_address.c (URLs, names, health).
+ * upstream_impl: shared by the files of the upstream: upstream.c (the upstream itself, and calls
+ * without a connection), upstream_conn.c (a connection's life), upstream_address.c (URLs, names,
+ * health).
  *
- * Threads:   a worker and everything it points to belong to its loop, but for the statistics. URLs,
+ * Threads:   a worker and everything it points to belong to its loop, except the statistics. URLs,
  *            limits and the TLS context are shared and do not change.
  */
 #ifndef ONCE_HTTP_UPSTREAM_IMPL_H
@@ -18,16 +19,20 @@
 #include "net/tls.h"
 
 enum {
-    UPSTREAM_URLS_MAX = 64,             /* each has an address at least */
+    UPSTREAM_URLS_MAX = 64,             /* each has at least one address */
     UPSTREAM_ADDRESSES_MAX = 64,        /* a call notes in one word which it has tried */
     UPSTREAM_ADDRESS_TEXT_BYTES = 56,   /* "[…]:65535" of a whole IPv6 address */
     UPSTREAM_INBOX_BYTES = 64 << 10,    /* one read: the longest head, and much of a body */
-    UPSTREAM_POOLED_MAX = 256,          /* idle objects of a kind kept by a loop; the rest go */
+    UPSTREAM_POOLED_MAX = 256,          /* idle objects of a kind kept by a loop; the rest are
+                                           freed */
     UPSTREAM_KEPT_BYTES_MAX = 64 << 10, /* a buffer that grew past this is not kept */
-    UPSTREAM_PUT_BYTES_MAX = 256 << 20, /* put and not taken; a backstop, who puts has to wait */
-    UPSTREAM_INTERIM_MAX = 32,          /* answers in front of one; more say nothing but "wait" */
+    UPSTREAM_PUT_BYTES_MAX = 256 << 20, /* put and not taken; a last resort: callers must wait for
+                                           drained */
+    UPSTREAM_INTERIM_MAX = 32,          /* interim answers before the final one; a server that sends
+                                           more is refused */
     UPSTREAM_TRIES_MIN = 2,             /* of one address: a restart closes what it accepted */
-    UPSTREAM_BACKOFF_MS_MIN = 250,      /* that an address is left out after its first failure */
+    UPSTREAM_BACKOFF_MS_MIN = 250,      /* for which an address is left out after its first
+                                           failure */
     UPSTREAM_BACKOFF_MS_MAX = 30000,    /* and at most, doubling */
     UPSTREAM_LOOKUP_AGAIN_MS = 1000,    /* after a lookup that failed */
     UPSTREAM_CONNECTIONS_DEFAULT = 256, /* the defaults that upstream.h promises */
@@ -51,14 +56,14 @@ struct upstream_url {
     union upstream_socket socket; /* valid if is_numeric */
 };
 
-/* One address of one URL. Its place in the table is not given to another while somebody has it. */
+/* One address of one URL. Its place in the table is not reused while somebody uses it. */
 struct upstream_address {
     union upstream_socket socket;
     unsigned url;                           /* whose */
-    bool is_known;                          /* it was in the last lookup that went well */
+    bool is_known;                          /* it was in the last successful lookup */
     unsigned conns;                         /* connections to it that are not freed yet */
-    uint64_t down_until_ms;                 /* left out while others are there */
-    uint32_t backoff_ms;                    /* how long that was; 0: the last connect went well */
+    uint64_t down_until_ms;                 /* left out while others are available */
+    uint32_t backoff_ms;                    /* how long that was; 0: the last connect succeeded */
     char text[UPSTREAM_ADDRESS_TEXT_BYTES]; /* "10.0.0.1:80", for people */
 };
 
@@ -70,10 +75,10 @@ struct upstream_lookup {
     unsigned next;       /* where in the table the search for its next address begins */
     bool is_under_way;   /* the request is with libuv */
     uint64_t again_ms;   /* look up again from then on; 0: at once */
-    const char *failure; /* of the last lookup; static; NULL: it went well */
+    const char *failure; /* of the last lookup; static; NULL: it succeeded */
 };
 
-/* Received bytes of an answer; [at, len) were not looked at. */
+/* Received bytes of an answer; [at, len) were not read yet. */
 struct upstream_inbox {
     struct upstream_inbox *next; /* in the pool */
     uint32_t at;
@@ -85,7 +90,7 @@ struct upstream_inbox {
 enum upstream_send {
     UPSTREAM_SEND_OPEN,    /* there is more, or may be */
     UPSTREAM_SEND_DONE,    /* all of it is with the kernel */
-    UPSTREAM_SEND_STOPPED, /* the answer came before, or the other side takes no more */
+    UPSTREAM_SEND_STOPPED, /* the answer came first, or the other side accepts no more */
 };
 
 /*
@@ -108,9 +113,9 @@ enum upstream_send {
  *   any → DONE            call_done              the last event follows, or none
  *
  * What holds (upstream_call_check):
- *   UV1 One that is not DONE has an exchange, which is its own; one that is DONE has none.
+ *   UV1 A call that is not DONE has its own exchange; a DONE call has none.
  *   UV2 WAITING has no connection; CONNECTING, HEAD and BODY have one, which is theirs.
- *   UV3 A call comes back to WAITING only if nothing was taken of it (UP2, UP3).
+ *   UV3 A call returns to WAITING only if no byte of it was taken (UP2, UP3).
  *
  * A connection.
  *
@@ -162,7 +167,7 @@ struct upstream_exchange {
     bool is_fresh_only;  /* an idle connection was tried and was dead */
     bool is_all_put;     /* nothing follows what is put */
     bool is_paused;      /* by the caller */
-    bool owes_drained;   /* a put was told that it is enough */
+    bool owes_drained;   /* a put returned false: drained must be called */
     bool is_starved;     /* there was no memory for a put */
     bool asks_close;     /* the request says that the connection ends */
     bool has_failed_try; /* err and cause are set */
@@ -181,7 +186,7 @@ struct upstream_conn {
     struct upstream_address *address;
     struct upstream_call *call; /* UN1 */
     struct upstream_inbox *in;  /* while busy */
-    int64_t idle_ms;            /* that it may be kept, by our limit and the peer's word */
+    int64_t idle_ms;            /* how long it may be kept, by our limit and the peer's */
     enum upstream_conn_state state;
     bool is_reused;   /* it had a call before this one */
     bool is_stepping; /* conn_advance is at work */
@@ -263,19 +268,20 @@ void upstream_call_fail(struct upstream_call *call, enum upstream_cause cause, c
     ...) __attribute__((format(printf, 3, 4)));
 /* The last event, end. The connection was dealt with. */
 void upstream_call_end(struct upstream_call *call);
-/* Remember why a try failed, and be without a connection again: UV3. */
+/* Remember why a try failed; the call has no connection again: UV3. */
 void upstream_call_untried(struct upstream_call *call, enum upstream_cause cause,
     const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Try again after upstream_call_untried: a last event may come. */
 void upstream_call_again(struct upstream_call *call);
 void upstream_call_arm(struct upstream_call *call);
-/* There may be room for those that wait; they are looked at later, not from within. */
+/* There may be room for waiting calls; they are started later, not from within this call. */
 void upstream_news(struct upstream_worker *worker);
 struct upstream_inbox *upstream_inbox_take(struct upstream_worker *worker) MUST_CHECK;
 void upstream_inbox_give(struct upstream_worker *worker, struct upstream_inbox *inbox);
 
 /* upstream_conn.c */
-/* True: it is on its way, or failed for good. False: it is as upstream_call_untried leaves it. */
+/* True: it is on its way, or has failed finally. False: it is as upstream_call_untried leaves
+ * it. */
 bool upstream_connect(struct upstream_call *call, struct upstream_address *address) MUST_CHECK;
 /* The same on an idle connection. An event may come: drained. */
 bool upstream_begin(struct upstream_conn *conn, struct upstream_call *call) MUST_CHECK;

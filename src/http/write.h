@@ -2,8 +2,8 @@
  * write: makes the heads of responses and of requests to an upstream.
  *
  * Promises:  no byte from a caller can end a line or a head: a name that is not a token, or a
- *            value with a control character, fails the whole head (E_INVALID), and then none of it
- *            stays in the buffer. A head says at most once how its body ends.
+ *            value with a control character, fails the whole head (E_INVALID), which is then
+ *            removed from the buffer. A head says at most once how its body ends.
  * Does not:  send, or choose fields on its own.
  * Use:       http_put_response or http_put_request, fields, http_put_end. Failures stick, so only
  *            the end has to be checked.

@@ -1,7 +1,7 @@
 /*
  * counts: what senders of webhooks were answered, by source. They outlive a reload.
  *
- * Threads:   counting and reporting on any; inbox_counts_of by whoever makes a plan.
+ * Threads:   counting and reporting on any; inbox_counts_of on the thread that makes a plan.
  */
 #ifndef ONCE_INBOX_COUNTS_H
 #define ONCE_INBOX_COUNTS_H

@@ -17,7 +17,7 @@
 
 extern const struct dispatch_kind deliver_kind;
 
-/* Until its next attempt. */
+/* The time until its next attempt. */
 int64_t deliver_pause_ms(const struct dispatch_call *call, const struct config_source *config);
 
 #endif

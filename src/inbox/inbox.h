@@ -8,8 +8,8 @@
  *            durable before its sender is answered (P2), and no handler is called before the claim
  *            is durable (P6). Bodies are sealed before they reach the store. Every refused
  *            signature gets the same answer.
- * Threads:   the handlers on the server's loops; deliver.h's functions on loop 0; each queue on a
- *            thread of its own (queue.h).
+ * Threads:   the handlers on the server's loops; deliver.h's functions on loop 0; each queue on its
+ *            own thread (queue.h).
  */
 #ifndef ONCE_INBOX_INBOX_H
 #define ONCE_INBOX_INBOX_H
@@ -73,8 +73,8 @@ enum status inbox_reload_prepare(struct inbox_door *inbox, struct config *config
 void inbox_reload_end(struct inbox_door *inbox, struct inbox_plan *plan, bool is_used);
 
 /* Read a request to a source without storing it; the result is JSON for `once inbox test`. head and
- * body are as they would arrive. *ret_accepted: it would be taken, and its events can become what
- * they are to become. E_INVALID: there is no such source, or its secrets cannot be used. */
+ * body are as they would arrive. *ret_accepted: it would be accepted, and its events can be
+ * delivered or submitted. E_INVALID: there is no such source, or its secrets cannot be used. */
 struct inbox_trial {
     struct config *config;
     struct slice source;

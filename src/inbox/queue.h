@@ -8,7 +8,7 @@
  *                 message or a stale version; and when only a person can settle its delivery (dead
  *                 letter, held unknown), after an entry in the evidence (delivery.acknowledged)
  *   parked        when its key has a different payload, or it is not an event: the broker keeps it
- *                 aside, and the queue goes on
+ *                 aside, and the queue continues
  *   waiting       otherwise; when `prefetch` messages wait, no more are taken
  *
  * Promises:  no message is acknowledged before its result is durable (P2, OPS-8). A message that

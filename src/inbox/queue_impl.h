@@ -24,7 +24,8 @@ enum {
 enum queue_verdict {
     QUEUE_WAITS,   /* wait until its delivery is settled */
     QUEUE_IS_OVER, /* acknowledge it */
-    QUEUE_IS_HELD, /* likewise, after an entry that only a person can settle its delivery */
+    QUEUE_IS_HELD, /* the same, after an entry that says that only a person can settle its
+                      delivery */
     QUEUE_IS_PARKED,
 };
 

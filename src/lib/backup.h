@@ -1,6 +1,6 @@
 /*
- * backup: a copy of a journal, which may be in use, as a store of its own. Part of the program, not
- * of libonce.
+ * backup: copies a journal, which may be in use, to a new store. Part of the program, not of
+ * libonce.
  *
  *   nothing --mkdir--> DIR.new-… --copied, flushed--> --verified, opened--> --rename--> DIR
  *

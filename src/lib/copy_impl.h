@@ -1,5 +1,5 @@
 /*
- * copy_impl: what the files of a copy share.
+ * copy_impl: shared by the files of a copy.
  */
 #ifndef ONCE_LIB_COPY_IMPL_H
 #define ONCE_LIB_COPY_IMPL_H

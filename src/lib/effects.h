@@ -2,8 +2,8 @@
  * effects: the effects of a seal (once_seal_effects), from their JSON to calls that are in one
  * commit with it.
  *
- * Promises:  what is checked and answered is that of the API's seal (envelope/seal_effects.h). What
- *            the answer needs is allocated before the engine gets the calls.
+ * Promises:  the checks and answers are those of the API's seal (envelope/seal_effects.h). What the
+ *            answer needs is allocated before the engine gets the calls.
  * Ownership: the effects of a call own a copy of their text until lib_effects_free.
  */
 #ifndef ONCE_LIB_EFFECTS_H
@@ -26,7 +26,7 @@ enum status lib_effects_new(struct once *once, const struct once_seal *seal,
 void lib_effects_free(struct once *once, struct lib_effects *effects);
 /* The array of the answer, once the seal and its effects have happened. It does not allocate. */
 struct slice lib_effects_tell(struct lib_effects *effects);
-/* The effect that kept the seal from happening, counted from 1; 0: none did. */
+/* The effect that prevented the seal, counted from 1; 0: none did. */
 size_t lib_effects_refused(const struct lib_effects *effects);
 
 #endif

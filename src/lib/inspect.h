@@ -1,6 +1,6 @@
 /*
- * inspect: what `once doctor`, `--all-tenants` and `once tail --checkpoint` read from a
- * store and once.h does not show. Part of the program, not of libonce.
+ * inspect: reads from a store what `once doctor`, `--all-tenants` and `once tail --checkpoint` need
+ * and once.h does not show. Part of the program, not of libonce.
  *
  * Promises:  a store is opened read-only, works beside a running writer, and nothing is created.
  * Threads:   any.
@@ -72,7 +72,8 @@ enum status inspect_speed(
 int inspect_iterate_all(struct once *once, const struct once_filter *filter,
     once_operation_visit visit, void *context, struct once_error *error) MUST_CHECK;
 
-/* Like once_evidence, likewise: also entries about the whole store, which have no tenant. */
+/* Like once_evidence, for the same users: also entries about the whole store, which have no
+ * tenant. */
 int inspect_evidence_all(struct once *once, const char *operation_id, const char *after,
     once_entry_visit visit, void *context, struct once_error *error) MUST_CHECK;
 

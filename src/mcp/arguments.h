@@ -4,11 +4,11 @@
  *
  * A key may be in four places: the argument that tools/list gained (tools.h), an argument
  * idempotencyKey or _idempotency_key, params.idempotencyKey (SEP-3182), and the header field
- * Idempotency-Key. All that are given must be equal. Null and "" mean absent: models fill in
+ * Idempotency-Key. All keys that are given must be equal. Null and "" mean absent: models fill in
  * optional arguments like that.
  *
- * Promises:  an argument that the tool itself declares stays where it is, byte for byte. Without
- *            one to take out, the whole message does.
+ * Promises:  an argument that the tool itself declares is not changed. If nothing has to be
+ *            removed, the whole message is not changed.
  */
 #ifndef ONCE_MCP_ARGUMENTS_H
 #define ONCE_MCP_ARGUMENTS_H
@@ -23,7 +23,7 @@
 struct mcp_said {
     struct slice text;             /* the message */
     const struct json_value *root; /* read from it */
-    struct slice key;              /* that came beside it, in a header field; empty: none */
+    struct slice key;              /* that came with it in a header field; empty: none */
 };
 
 /* Slices point into the tree. */

@@ -27,7 +27,7 @@ enum {
         32 << 20, /* messages that a session has not taken: two of the largest */
 };
 
-/* A message of the client, and what came beside it. */
+/* A message of the client, and what came with it. */
 struct mcp_parcel {
     struct mcp_parcel *next;
     struct buf line;
@@ -67,14 +67,14 @@ enum status mcp_channel_put(
     struct mcp_channel *channel, struct slice line, struct slice key) MUST_CHECK;
 void mcp_channel_close(struct mcp_channel *channel);
 void mcp_channel_hurry(struct mcp_channel *channel);
-/* The client has read, or will never read, this much of what was given. */
+/* The client has read, or will never read, this many of the given bytes. */
 void mcp_channel_read(struct mcp_channel *channel, size_t bytes);
 
 /* The next parcel, which is the caller's to free; NULL: none. */
 struct mcp_parcel *mcp_channel_take(struct mcp_channel *channel);
 void mcp_parcel_free(const struct mcp_channel *channel, struct mcp_parcel *parcel);
 enum mcp_channel_state mcp_channel_state(struct mcp_channel *channel);
-/* Forget that it was readable: to be called before what it announced is looked at. */
+/* Clear the readable state; call it before you read what it announced. */
 void mcp_channel_heard(struct mcp_channel *channel);
 void mcp_channel_give(struct mcp_channel *channel, struct slice line, struct slice about);
 size_t mcp_channel_waiting(struct mcp_channel *channel);

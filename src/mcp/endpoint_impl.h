@@ -36,7 +36,7 @@ struct mcp_stream {
     uint64_t events;                /* so far; the second half */
     struct http_exchange *exchange; /* NULL: the client went away */
     struct mcp_pending *pending;
-    bool is_listening; /* a GET: it has no end of its own */
+    bool is_listening; /* a GET: it does not end by itself */
     bool is_begun;     /* as a stream of events */
     bool is_opening;   /* of initialize */
     size_t owed_bytes; /* given to the connection, which was full */
@@ -95,13 +95,13 @@ struct mcp_endpoint {
 
 void mcp_endpoint_say(struct mcp_endpoint *endpoint, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Answer with a JSON-RPC error. id: as it stands; empty: null. */
+/* Answer with a JSON-RPC error. id: as received; empty: null. */
 void mcp_endpoint_refuse(struct http_exchange *exchange, unsigned status, struct slice id, int code,
     const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* The client's principal; false: the request was answered. */
 bool mcp_endpoint_principal(
     struct mcp_endpoint *endpoint, struct http_exchange *exchange, struct slice *ret_principal);
-/* A field that has to come once at most; empty: absent. False: it came twice, and the request was
+/* A field that may come at most once; empty: absent. False: it came twice, and the request was
  * answered. */
 bool mcp_endpoint_field(struct http_exchange *exchange, const char *name, struct slice *ret_value);
 /* The session that Mcp-Session-Id names, if it is the principal's; NULL: the request was
@@ -128,9 +128,9 @@ struct mcp_session *mcp_session_open(
     struct mcp_endpoint *endpoint, const struct mcp_opening *opening, struct err *err);
 /* The lane of a principal; NULL: there is none. */
 struct mcp_session *mcp_session_lane(const struct mcp_endpoint *endpoint, struct slice principal);
-/* Tell its thread to end. Its streams end when that has left. */
+/* Tell its thread to end. Its streams end when the thread has ended. */
 void mcp_session_close(struct mcp_session *session);
-/* What is due. */
+/* Do what is due. */
 void mcp_session_tick(struct mcp_session *session, uint64_t now_ms);
 
 /* ---- endpoint_stream.c ---- */
@@ -149,7 +149,7 @@ void mcp_stream_begin(struct mcp_stream *stream);
 /* Give the events after that number of a stream that may be over. */
 void mcp_stream_replay(struct mcp_stream *stream, uint64_t of, uint64_t after);
 void mcp_stream_tick(struct mcp_stream *stream, uint64_t now_ms);
-/* The end, if everything of it was given. */
+/* Ends it, if everything was given. */
 void mcp_stream_finish(struct mcp_stream *stream);
 struct mcp_event *mcp_event_new(const struct mem *mem, struct slice line);
 void mcp_event_free(const struct mem *mem, struct mcp_event *event);

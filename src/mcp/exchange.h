@@ -35,8 +35,8 @@ struct mcp_exchange {
     bool is_request;           /* it has, or is a batch of, requests */
     bool is_initialize;        /* it opens a session */
     bool is_stateless;         /* of protocol 2026-07-28 */
-    bool is_barrier;           /* what comes after it waits (MH3) */
-    bool is_standing;          /* its stream stays open by its nature: nobody waits for its end */
+    bool is_barrier;           /* later messages wait for it (MH3) */
+    bool is_standing;          /* its stream normally stays open: nobody waits for its end */
     bool is_resuming;          /* a GET: the message itself was sent before */
     bool is_reopened;          /* sent a second time, in a new session */
     bool is_answered;          /* a batch: its array came */
@@ -50,7 +50,7 @@ struct mcp_exchange {
     enum status failed;        /* the answer is too large, or memory is short */
     struct buf body;           /* of an answer that is no stream */
     struct sse sse;            /* of one that is */
-    struct curl_slist *fields; /* what header fields repeat of the message */
+    struct curl_slist *fields; /* the parts of the message that header fields repeat */
     struct curl_slist *lines;  /* all header fields of the running request */
     struct client_request request;
     struct client_response *response;

@@ -1,6 +1,6 @@
 /*
- * http: an MCP server that is reached over streamable HTTP, in the place of a process: it takes the
- * proxy's lines for the server, and gives it the server's.
+ * http: an MCP server over streamable HTTP instead of a process: it takes the proxy's lines for the
+ * server, and gives the proxy the server's lines.
  *
  * Every line becomes a POST. Its answer is one JSON document, or a stream of events. Two eras:
  *
@@ -17,8 +17,8 @@
  *                (proxy_server_lost), exactly once.
  *            MH3 A message waits until the notifications and answers before it are accepted, and
  *                initialize is answered: the server gets them in the client's order.
- *            MH4 What the client does not read is not read from the server either.
- * Does not:  follow redirects, sign in (OAuth): a header of the caller has the credential.
+ *            MH4 While the client does not read, the server's messages are not read either.
+ * Does not:  follow redirects, or sign in (OAuth): the caller's headers have the credential.
  * Threads:   one.
  */
 #ifndef ONCE_MCP_HTTP_H
@@ -34,7 +34,7 @@ enum {
     MCP_HTTP_RETRY_MS = 1000, /* before a stream is resumed, unless the server says otherwise */
     MCP_HTTP_RETRY_MS_MAX = 30000, /* after several failures */
     MCP_HTTP_RESUMES_MAX = 10,     /* in a row that brought nothing */
-    MCP_HTTP_FINISH_MS = 5000,     /* for requests that are no calls, after the client has gone */
+    MCP_HTTP_FINISH_MS = 5000,     /* for requests that are not calls, after the client has gone */
     MCP_HTTP_CLOSE_MS = 2000,      /* for the end of a session */
 };
 
@@ -58,7 +58,7 @@ bool mcp_http_take(struct mcp_http *http, struct slice line, int64_t now_ms) MUS
 int mcp_http_poll(struct mcp_http *http, struct pollfd *fds, unsigned int count, int wait_ms);
 /* Do what can be done, and give the proxy what came. */
 void mcp_http_work(struct mcp_http *http, int64_t now_ms);
-/* OK; or it could not take a line for want of memory. */
+/* OK; or it could not take a line because memory ran out. */
 enum status mcp_http_status(const struct mcp_http *http) MUST_CHECK;
 /* When something is due; INT64_MAX: nothing. */
 int64_t mcp_http_due(const struct mcp_http *http);

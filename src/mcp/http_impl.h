@@ -22,11 +22,12 @@ struct mcp_http {
     struct buf initialize;                  /* the client's; empty: no session */
     char session[MCP_HTTP_FIELD_BYTES_MAX]; /* its id; "": the server gave none */
     char version[64];                       /* as agreed; "": not yet */
-    bool is_deaf;                           /* the server has no stream of its own messages */
+    bool is_deaf;                           /* the server does not offer a stream for its own
+                                               messages */
     bool is_hurried;
     bool is_closing;
     int64_t finish_ms;  /* when the client was gone; 0: it is there */
-    enum status failed; /* a message could not be sent for want of memory */
+    enum status failed; /* a message could not be sent because memory ran out */
     int64_t now_ms;
 };
 
@@ -45,7 +46,7 @@ struct mcp_exchange *mcp_exchange_new(
     struct mcp_http *http, enum mcp_exchange_kind kind, struct slice line) MUST_CHECK;
 /* It must not be RUNNING. */
 void mcp_exchange_free(struct mcp_exchange *exchange);
-/* Keep what its header fields repeat of the message. */
+/* Keep the parts of the message that its header fields repeat. */
 void mcp_exchange_fields(struct mcp_exchange *exchange, const struct mcp_message *message);
 /* Make it RUNNING. A failure to do so is reported like one to connect. */
 void mcp_exchange_start(struct mcp_exchange *exchange);

@@ -3,7 +3,7 @@
  * each of which takes effect once. It has no descriptors, threads or clock: lines, answers of the
  * ledger and times go in, and lines and jobs for the ledger come out (pump.h moves them).
  *
- * The life of a call (of a tool that is guarded; every other message passes as it stands):
+ * The life of a call (of a tool that is guarded; every other message passes unchanged):
  *
  *                                +---- it is not sent -----+
  *                                |                         v
@@ -48,7 +48,7 @@ enum {
     MCP_PAGES_MAX = 64,               /* of our own tools/list */
     MCP_LIST_MS = 10000,              /* how long a call waits for it */
     MCP_LEASE_MS = 30000,             /* of a grant; renewed while the server works */
-    MCP_SETTLE_MS = 60000,            /* how long an end is tried to be recorded */
+    MCP_SETTLE_MS = 60000,            /* how long it tries to record the end of a call */
     MCP_CANCEL_MS = 5000,             /* a cancelled call's answer may still come */
     MCP_WINDOW_DERIVED_MS = 120000,   /* of a derived key */
 };
@@ -75,7 +75,7 @@ struct mcp_job {
     char operation_id[40];
     uint64_t fence;
     enum once_status status; /* of a replay */
-    bool has_moved;          /* a peek: it is worth asking again */
+    bool has_moved;          /* a peek: asking again is useful */
     bool is_kept;            /* a replay: the outcome is still there */
     struct buf outcome;      /* of a replay: the JSON that was sealed */
     struct buf words;        /* a conflict: what differs, RFC 6902; else the reason that the
@@ -115,7 +115,7 @@ struct mcp_request {
     const char *tool; /* these, once they are known */
     const char *key;
     const char *request_id;
-    struct buf given;   /* a key that came beside the message; empty: none */
+    struct buf given;   /* a key that came with the message; empty: none */
     struct buf payload; /* the arguments */
     struct digest fingerprint;
     bool has_fingerprint; /* used instead of the payload */
@@ -153,7 +153,7 @@ struct mcp_queue {
 /* Where a message for the client goes, if not into the queue. */
 struct mcp_client_side {
     /* One message, without a newline. about: the id of the client's request that the server sent it
-     * for, as it stands in that; empty: not known, or it is an answer. */
+     * for, as written there; empty: not known, or it is an answer. */
     void (*give)(void *context, struct slice line, struct slice about);
     /* Bytes that were given and not read yet. */
     size_t (*waiting)(void *context);
@@ -185,7 +185,7 @@ struct mcp_proxy {
     uint64_t own_count;      /* our own requests so far */
     size_t pages;            /* of our own running list */
     struct buf meta;    /* what our own list says about its protocol and client; may be empty */
-    struct slice key;   /* a key that came beside the message being read; empty: none */
+    struct slice key;   /* a key that came with the message being read; empty: none */
     struct slice about; /* whose stream the server's message came on; empty: not known */
     bool is_server_gone;
     int64_t now_ms;
@@ -204,7 +204,7 @@ void proxy_client_too_long(struct mcp_proxy *proxy);
 void proxy_done(struct mcp_proxy *proxy, struct mcp_job *job, int64_t now_ms);
 /* Bytes that the client has not read yet. */
 size_t proxy_client_waits(const struct mcp_proxy *proxy);
-/* What of the client's waits for the server's answer to the request with this id. */
+/* What the client has waiting for the server's answer to the request with this id. */
 enum mcp_awaited { MCP_AWAITED_NOTHING, MCP_AWAITED_PLAIN, MCP_AWAITED_CALL };
 enum mcp_awaited proxy_awaited(struct mcp_proxy *proxy, struct slice id);
 /* Whether the request may be sent to the server now. False: the grant of a call has grown old. */
@@ -221,14 +221,14 @@ void proxy_tick(struct mcp_proxy *proxy, int64_t now_ms);
 void proxy_send(struct mcp_proxy *proxy, int64_t now_ms);
 /* When something is due next; INT64_MAX: nothing. */
 int64_t proxy_due(const struct mcp_proxy *proxy);
-/* Whether a call that the server has not got yet is under way. */
+/* Whether a call is under way that the server has not received yet. */
 bool proxy_has_unsent(const struct mcp_proxy *proxy);
 /* Whether nothing is left to record. */
 bool proxy_is_settled(const struct mcp_proxy *proxy);
 /* Asserts M1 to M5. */
 void proxy_check(const struct mcp_proxy *proxy);
 
-/* The bytes at the front of a queue, and that the first len of them are gone. */
+/* The bytes at the front of a queue; and removing the first len of them. */
 struct slice queue_front(const struct mcp_queue *queue);
 void queue_take(struct mcp_queue *queue, size_t len);
 

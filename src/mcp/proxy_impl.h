@@ -23,12 +23,12 @@ void proxy_to_server(struct mcp_proxy *proxy, struct slice line);
 void proxy_answer(struct mcp_proxy *proxy, struct mcp_request *request, struct slice line);
 /* It needs no answer any more: it is freed as soon as its jobs are back. */
 void proxy_end(struct mcp_proxy *proxy, struct mcp_request *request);
-/* Our own tools/list, from a cursor as it stands in a result; empty: from the beginning. False: out
+/* Our own tools/list, from a cursor as written in a result; empty: from the beginning. False: out
  * of memory. */
 bool proxy_list(struct mcp_proxy *proxy, struct slice cursor);
 bool proxy_is_listing(const struct mcp_proxy *proxy);
 
-/* Our list is complete, or will not be. */
+/* Our list is complete, or never will be. */
 void proxy_listed(struct mcp_proxy *proxy);
 /* The request with this id; NULL: none. */
 struct mcp_request *proxy_find(struct mcp_proxy *proxy, struct slice raw_id);
@@ -39,7 +39,7 @@ void proxy_sweep(struct mcp_proxy *proxy);
 
 /* A call of a tool: fence it, or pass it on. The message was read from request->line. */
 void call_read(struct mcp_proxy *proxy, struct mcp_request *call);
-/* The list of tools is there, or will not come. */
+/* The list of tools is complete, or will not come. */
 void call_listed(struct mcp_proxy *proxy, struct mcp_request *call);
 void call_done(struct mcp_proxy *proxy, struct mcp_request *call, struct mcp_job *job);
 /* The server's answer. */

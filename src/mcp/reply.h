@@ -2,7 +2,7 @@
  * reply: the lines that Once itself writes to an MCP client.
  *
  * Promises:  one JSON-RPC message, without a newline inside; the caller ends the line. A stored
- *            result keeps its bytes, except for its _meta, which gains what Once decided.
+ *            result keeps its bytes, except that Once's decision is added to its _meta.
  * Failures:  stick in the buffer.
  */
 #ifndef ONCE_MCP_REPLY_H
@@ -20,7 +20,7 @@ enum {
     MCP_HEADER_MISMATCH = -32020, /* these three: MCP 2026-07-28 */
     MCP_MISSING_CAPABILITY = -32021,
     MCP_UNSUPPORTED_VERSION = -32022,
-    MCP_URL_ELICITATION = -32042, /* MCP 2025-11-25: the user has to visit a page first */
+    MCP_URL_ELICITATION = -32042, /* MCP 2025-11-25: the user must visit a page first */
 };
 
 /* What an answer of ours is about. */

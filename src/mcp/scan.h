@@ -1,5 +1,5 @@
 /*
- * scan: the members of a JSON object, or the items of an array, as they stand in the text.
+ * scan: the members of a JSON object, or the items of an array, as slices of the text.
  *
  * For messages that are passed on byte for byte, also when the strict reader (canon/json.h) refuses
  * what is inside them, such as half of a surrogate pair in the result of a tool.
@@ -15,7 +15,7 @@
 
 /* A scan over the inside of a container. */
 struct mcp_scan {
-    const char *at;  /* the next byte to look at */
+    const char *at;  /* the next byte to read */
     const char *end; /* of the text */
     char close;      /* the bracket that ends it */
     bool is_first;   /* nothing was found yet, so no comma precedes */
@@ -25,7 +25,7 @@ struct mcp_scan {
 
 /* One member, or one item, which has no name. */
 struct mcp_scan_item {
-    struct slice name;  /* without quotes, escapes as they stand */
+    struct slice name;  /* without quotes; escapes are not decoded */
     struct slice value; /* with its quotes or brackets */
     struct slice whole; /* from the name's quote to the end of the value */
 };

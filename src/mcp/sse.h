@@ -1,9 +1,9 @@
 /*
  * sse: reads a stream of server-sent events (WHATWG HTML, "Server-sent events").
  *
- * Promises:  an event is handed on when its blank line has come, and never before: what is left at
- *            the end of a stream is nothing. Pieces may be cut anywhere. Lines end with CR LF, LF
- *            or CR.
+ * Promises:  an event is handed on when its blank line has come, and never before: an unfinished
+ *            event at the end of a stream is dropped. Pieces may be cut anywhere. Lines end with CR
+ *            LF, LF or CR.
  * Does not:  know what is in an event. An event that is not of the type "message" is skipped.
  */
 #ifndef ONCE_MCP_SSE_H
@@ -12,19 +12,19 @@
 #include "base/buf.h"
 
 enum {
-    SSE_ID_BYTES_MAX = 1024, /* it goes into a header; a longer one is as good as none */
-    SSE_RETRY_MS_MAX = 60000 /* a server that asks for more would be taken for dead */
+    SSE_ID_BYTES_MAX = 1024, /* it goes into a header; a longer one counts as absent */
+    SSE_RETRY_MS_MAX = 60000 /* a server that asks for more would seem dead */
 };
 
 struct sse {
     struct buf line; /* one that has not ended yet */
     struct buf data; /* of the event, its lines joined with newlines */
     size_t data_lines;
-    bool is_other; /* the event is of another type */
-    bool is_begun; /* the first line was read: a byte order mark is behind us */
-    bool was_cr;   /* the last byte was a CR: an LF after it ends nothing */
-    bool has_id;   /* the event has an id */
-    size_t id_len; /* of next_id */
+    bool is_other;                      /* the event is of a different type */
+    bool is_begun;                      /* the first line was read, with its byte order mark */
+    bool was_cr;                        /* the last byte was a CR: an LF after it ends nothing */
+    bool has_id;                        /* the event has an id */
+    size_t id_len;                      /* of next_id */
     char next_id[SSE_ID_BYTES_MAX + 1]; /* of the event that is being read */
     char last_id[SSE_ID_BYTES_MAX + 1]; /* of the last event that came whole; "": none */
     int64_t retry_ms;                   /* what the server asked for; -1: nothing */

@@ -68,7 +68,7 @@ bool net_address_is_local(const struct net_address *address);
 enum status net_listen_fd(struct net_address *address, bool is_first, unsigned mode, int *ret_fd,
     struct err *err) MUST_CHECK;
 
-/* Accept from a listening descriptor on a loop; on failure it is the caller's still. */
+/* Accept from a listening descriptor on a loop; on failure the caller still owns it. */
 enum status net_listener_open(
     struct net_listener *listener, struct net_loop *loop, int fd, struct err *err) MUST_CHECK;
 void net_listener_close(struct net_listener *listener);

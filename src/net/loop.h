@@ -6,7 +6,7 @@
  *
  * Promises:  a task posted from any thread runs on the loop, once, in the order of its poster. A
  *            post costs one push, and a system call only if the loop is asleep. Deadlines cost one
- *            timer per loop, and nothing while there are none.
+ *            timer per loop, and nothing while no deadline is set.
  * Does not:  know what a connection is.
  * Threads:   net_loop_post from any thread. Everything else before start, or on the loop.
  */
@@ -62,7 +62,7 @@ enum status net_loop_init(struct net_loop *loop, const struct mem *mem, struct e
 enum status net_loop_start(struct net_loop *loop, struct err *err) MUST_CHECK;
 /* The handles of the loop itself are closed; the thread ends once the owner's are, too. */
 void net_loop_close(struct net_loop *loop);
-/* Wait for that end, or bring it about where no thread was started. */
+/* Wait for that end, or end it here if no thread was started. */
 void net_loop_release(struct net_loop *loop);
 
 void net_loop_post(struct net_loop *loop, struct net_task *task);

@@ -34,7 +34,7 @@ struct net_room {
 enum net_got {
     NET_GOT_BYTES,   /* in the room that was given */
     NET_GOT_NOTHING, /* the room was not used */
-    NET_GOT_NO_ROOM, /* there was none: nothing is read before net_stream_read */
+    NET_GOT_NO_ROOM, /* there was no room: nothing is read before net_stream_read */
     NET_GOT_END,     /* the other side will send no more */
     NET_GOT_BROKEN,  /* the connection is gone */
 };
@@ -111,9 +111,10 @@ size_t net_stream_unsent(const struct net_stream *stream);
 void net_stream_finish(struct net_stream *stream);
 /* True once requests may come: always for a plain one, after the handshake with TLS. */
 bool net_stream_is_ready(const struct net_stream *stream);
-/* Neither bytes nor the end wait in the kernel: a peer that has closed is seen before use. */
+/* Neither bytes nor the end wait in the kernel: so a peer that has closed is noticed before use. */
 bool net_stream_is_quiet(const struct net_stream *stream);
-/* After NET_GOT_END: the peer meant it. An end that TLS did not announce may be anybody's. */
+/* After NET_GOT_END: the peer itself ended it. An end that TLS did not announce may come from
+ * anybody. */
 bool net_stream_ended_well(const struct net_stream *stream);
 void net_stream_close(struct net_stream *stream);
 

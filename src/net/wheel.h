@@ -18,7 +18,7 @@
 
 enum {
     NET_TICK_MS = 100,     /* all our limits are seconds; a tenth more does no harm */
-    NET_WHEEL_SLOTS = 512, /* 51 s a turn; what is further off is sorted again once a turn */
+    NET_WHEEL_SLOTS = 512, /* 51 s a turn; a later deadline is sorted again once a turn */
 };
 
 struct net_deadline;
@@ -43,7 +43,8 @@ void net_wheel_set(
     struct net_wheel *wheel, struct net_deadline *deadline, uint64_t now_ms, uint64_t at_ms);
 /* Unlink, before its memory goes. One that is not linked is fine. */
 void net_wheel_remove(struct net_wheel *wheel, struct net_deadline *deadline);
-/* Call each one's due when it is; it is off and unlinked then, and may be set again. */
+/* Calls due for each deadline that has passed; it is then off and unlinked, and may be set
+ * again. */
 void net_wheel_run(struct net_wheel *wheel, uint64_t now_ms);
 void net_wheel_check(const struct net_wheel *wheel);
 

@@ -97,7 +97,7 @@ struct outcall {
     enum outcall_verdict verdict;
     enum outcall_point point;
     enum upstream_cause cause;               /* if not ANSWERED: why */
-    struct err err;                          /* likewise; may name addresses */
+    struct err err;                          /* the reason as text; may name addresses */
     unsigned status;                         /* of the answer; 0: its head did not come */
     const struct http_head *answer;          /* NULL until it came, or if it is not kept */
     struct slice meta;                       /* the fields that are kept (fields_keep) */

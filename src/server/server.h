@@ -38,13 +38,13 @@ void server_reload_failed(struct server *server);
 /* Accept no new connections and let requests in flight end, within the configured time. Returns
  * when that is over. True: every request was answered. */
 bool server_drain(struct server *server);
-/* Make a drain, current or later, wait for nothing. */
+/* Makes a current or later drain wait for nothing. */
 void server_hurry(struct server *server);
 /* Stop, flush and free everything. The server is freed whatever is returned. NULL is fine. */
 enum status server_close(struct server *server, struct err *err) MUST_CHECK;
 
-/* Whether the engine has stopped for good: then only a restart reads the truth (P11), and err says
- * why. */
+/* Whether the engine has stopped permanently: then only a restart reads the truth (P11), and err
+ * says why. */
 bool server_failure(struct server *server, struct err *err) MUST_CHECK;
 /* Whether a shared store cannot be reached, and why: nothing is granted until it can be. */
 bool server_store_away(struct server *server, struct err *err) MUST_CHECK;

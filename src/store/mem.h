@@ -39,13 +39,13 @@ enum status store_mem_hub_new(const struct store_options *options,
     const struct store_shared *shared, struct store_mem_hub **ret_hub, struct err *err) MUST_CHECK;
 /* Close all handles first. NULL is fine. */
 void store_mem_hub_free(struct store_mem_hub *hub);
-/* What becomes of a commit that was accepted (S14): OK, or E_UNAVAILABLE: it did not happen. Called
+/* The fate of a commit that was accepted (S14): OK, or E_UNAVAILABLE: it did not happen. Called
  * with the hub's mutex: it must not call the store. */
 typedef enum status (*store_mem_fate)(void *context, struct store *store, uint64_t number);
 /* From now on, commits that give ret_number are under way until somebody else uses the memory, two
  * commits later, or until settle. Call it before the first handle is opened. */
 void store_mem_hub_defer(struct store_mem_hub *hub, store_mem_fate fate, void *context);
-/* One more handle, with a chain of its own. identity NULL: a random one is made. */
+/* One more handle, with its own chain. identity NULL: a random one is made. */
 enum status store_mem_hub_open(struct store_mem_hub *hub, const struct store_identity *identity,
     struct store **ret_store, struct err *err) MUST_CHECK;
 /* Ends a handle like kill -9 of its process: its grants are found once it has not beaten for long

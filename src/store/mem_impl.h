@@ -1,5 +1,5 @@
 /*
- * mem_impl: what the two files of the store in memory share: the store (mem.c) and its readers
+ * mem_impl: shared by the two files of the store in memory: the store (mem.c) and its readers
  * (mem_reader.c). Nobody else includes this.
  */
 #ifndef ONCE_STORE_MEM_IMPL_H
@@ -45,7 +45,7 @@ struct mem_chain {
     struct store_head head; /* without the moment, which all chains share */
 };
 
-/* The memory of one handle, which it is freed with, or of many. */
+/* The memory of one handle, freed with it, or of many handles. */
 struct store_mem_hub {
     const struct mem *mem;
     bool many;             /* a shared store */
@@ -81,7 +81,7 @@ struct mem_handle {
     unsigned readers;        /* that are open; with the mutex */
     uint64_t numbers;        /* of its commits, given so far; with the mutex, like the next three */
     uint64_t settled;        /* commits up to this number are no longer under way … */
-    uint64_t failed;         /* … and what became of the last 64: a bit is set for a failed one */
+    uint64_t failed;         /* … and the fate of the last 64: a bit is set for a failed one */
     bool doomed;             /* a commit before the prepared batch did not happen (S15) */
     store_notice notice;     /* NULL: it does not listen; with the mutex */
     void *context;           /* of notice */

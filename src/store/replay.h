@@ -3,8 +3,8 @@
  *
  * A stream of items. The identity comes first, then parts (segments of a journal). A part has
  * batches, and a batch has changes: the bodies of a record, the record or a touch, and the entry
- * that closes the change. Damage that the store itself detects (framing, checksums, files) is an
- * item of its own, and the stream continues after it where possible.
+ * that closes the change. Damage that the store itself detects (framing, checksums, files) is a
+ * separate item, and the stream continues after it where possible.
  *
  * Promises:  read-only and without a lock: everything committed before it began is included. Items
  *            hold the stored bytes unchecked: the reader checks chains, digests and decisions

@@ -20,8 +20,8 @@
  *            S8  the time that prepare returns never goes back and does not follow a wall clock
  *                that jumps (P8; store/clock.h for stores without a server's clock).
  *
- * A shared store (store_ops.shared) is used by several processes at once, each through a handle of
- * its own. It also promises:
+ * A shared store (store_ops.shared) is used by several processes at once, each through its own
+ * handle. It also promises:
  *            S9  a commit by one handle is visible to every other handle at its next prepare or
  *                read. The fences and the time of a prepare are later than those of all records
  *                that it returns: it draws them after it has read (or locked) the records.
@@ -29,7 +29,7 @@
  *                commit fails: E_UNAVAILABLE or E_STALE.
  *            S11 a reader that continues at its cursor misses nothing, however the commits of
  *                several handles interleave: an entry is not shown until all entries before it in
- *                the store's order are there.
+ *                the store's order are visible.
  *            S12 a holder that beats is never reported as gone. A holder that has not beaten for
  *                LIMIT_HOLDER_GONE_MS by the store's time, or whose handle was closed, is.
  *            S13 a settled record is announced to the other handles that listen, after its commit;
@@ -56,15 +56,14 @@
  *           out, that prepare returns E_UNKNOWN.
  *   flush   anything but OK                   stop the process (P11)
  *
- * How shared stores do it. PostgreSQL: prepare opens a transaction and sends one pipeline: locks in
- * the order of the key hashes (rows, and advisory locks for absent keys), the records with bodies
- * and sources, one draw of a sequence, now(). commit sends all changes, entries and a marker row in
- * one pipeline with COMMIT; the locks keep prepared records from becoming stale. When the
- * connection breaks, the marker says whether the commit happened; it is E_UNKNOWN if the server
- * cannot be asked. abort is ROLLBACK. Redis: one script reads and draws fences; a second one
- * compares every version_expected and then writes all changes, or reports the stale ones; abort
- * does nothing. Both stores run queries on a second connection (open_reader), and both have
- * housekeeping.
+ * How shared stores do it. PostgreSQL: prepare opens a transaction and sends one pipeline: advisory
+ * locks on all keys in the order of their hashes, the records with bodies and sources, one draw of
+ * a sequence, now(). commit sends all changes, entries and a marker row in one pipeline with
+ * COMMIT; the locks keep prepared records from becoming stale. When the connection breaks, the
+ * marker says whether the commit happened; it is E_UNKNOWN if the server cannot be asked. abort is
+ * ROLLBACK. Redis: one script reads and draws fences; a second one compares every version_expected
+ * and then writes all changes, or reports the stale ones; abort does nothing. Both stores run
+ * queries on a second connection (open_reader), and both have housekeeping.
  *
  * Ownership: arguments are read during the call only, except that a prepared batch's arenas must
  *            live until its commit. Results live in the given arenas.
@@ -103,8 +102,8 @@ struct entry {
     struct slice bytes;         /* canonical JSON, or the note's text; empty: no entry */
 };
 
-/* One record's change and the entry that describes it. A source's record changes without an entry
- * of its own, just before the change of the sealed operation. */
+/* One record's change and the entry that describes it. A source's record changes without its own
+ * entry, just before the change of the sealed operation. */
 struct change {
     enum decision_change kind;   /* put, touch (duplicates + 1), or none: an entry alone */
     const struct record *record; /* put: the new record; touch: the record; none: NULL */
@@ -398,8 +397,8 @@ struct store_intake {
     enum status (*types)(
         struct store *store, const struct store_effect_type *types, size_t count, struct err *err);
     /* Takes some of these types, oldest first. Other processes leave them alone for some seconds;
-     * afterwards they are returned again. Of an ordered type none is taken while an older one of
-     * the same tenant is with somebody else. Both fail as due does. */
+     * afterwards they are returned again. An effect of an ordered type is not taken while a
+     * different process has an older one of the same tenant. Both fail as due does. */
     enum status (*take)(struct store *store, const struct store_effect_type *types,
         size_t type_count, struct arena *arena, struct store_intake_row *ret_rows, size_t limit,
         size_t *ret_count, struct err *err);
@@ -413,7 +412,7 @@ struct store_intake {
 struct store_soon {
     /* Whether the mark was there when the store was opened, or has been set since. */
     bool (*is_marked)(struct store *store);
-    /* Sets or removes the mark, durably. E_UNAVAILABLE: it is as it was, or removed but not
+    /* Sets or removes the mark, durably. E_UNAVAILABLE: it is unchanged, or removed but not
      * durably. */
     enum status (*mark)(struct store *store, bool on, struct err *err);
 };
@@ -448,16 +447,16 @@ struct store_inheriting {
 };
 
 /*
- * A flush that no thread waits for, beside flush. Other calls go on meanwhile, and any of them may
- * land it, because it needs the medium: call land before waiting for the event.
+ * A flush that no thread waits for, besides flush. Other calls continue meanwhile, and any of them
+ * may land it, because it needs the disk: call land before waiting for the event.
  */
 struct store_flight {
-    /* Begins to write everything committed. *ret_landed: it is on stable storage already, as always
-     * where the machine does not offer more. Not while one is under way: it would wait for it. The
+    /* Begins to write everything committed. *ret_landed: it is already on stable storage, as always
+     * if the machine does not support more. Not while one is under way: it would wait for it. The
      * thread that calls this must live until it has landed. Fails as flush does. */
     enum status (*start)(struct store *store, bool *ret_landed, struct err *err);
     /* Whether everything that the last start began is on stable storage. Returns at once; from any
-     * thread. E_UNKNOWN: as of flush, and for good. */
+     * thread. E_UNKNOWN: as for flush, and permanently. */
     enum status (*land)(struct store *store, bool *ret_landed, struct err *err);
     /* A descriptor to poll for reading: land may succeed then. -1: nothing is under way. It belongs
      * to the store, is always the same one, and stays open until close. */
@@ -598,7 +597,7 @@ struct store_options {
     bool must_exist;           /* do not create it */
     int64_t lock_wait_ms;      /* how long to wait for a different process to close the store */
     int64_t retain_ms;         /* evidence older than this may be removed; 0: 400 days */
-    bool to_copy;    /* with read_only: an embedded store is locked all the same; a shared one loads
+    bool to_copy;    /* with read_only: an embedded store is locked nevertheless; a shared one loads
                         its fingerprint key */
     bool unfinished; /* with read_only: open an unfinished copy too */
     const struct store_inheritance *inherit; /* open it as the target of a copy; NULL: as usual */

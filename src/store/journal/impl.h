@@ -1,5 +1,5 @@
 /*
- * impl: what the files of the journal share. Nobody else includes this.
+ * impl: shared by the files of the journal. Nobody else includes this.
  *
  * Life of a batch, and what a crash between two steps leaves:
  *
@@ -57,8 +57,8 @@ enum {
     JOURNAL_SEGMENT_BYTES = 64 << 20,  /* of a new segment */
     JOURNAL_SEGMENT_MIN = 64 << 10,    /* smaller ones would be mostly header */
     JOURNAL_SNAPSHOT_BYTES = 64 << 20, /* journal bytes between two saved indexes */
-    JOURNAL_ERASE_MS = 15 * 60 * 1000, /* erasing rewrites a segment and begins a new one: not for
-                                          each record */
+    JOURNAL_ERASE_MS = 15 * 60 * 1000, /* erasing rewrites a segment and begins a new one, so it is
+                                          not done for each record */
     JOURNAL_FILES_OPEN_MAX = 64,       /* old segments that are kept open for reading */
     JOURNAL_HINTS = 16, /* readers of evidence with a kept position: as many run at a time */
 };
@@ -154,7 +154,8 @@ struct journal {
     struct buffer buffers[JOURNAL_BUFFERS]; /* a ring: kept, in flight, active, empty */
     struct buffer *active;                  /* commits go here */
     struct buffer *flight;                  /* being written; NULL: none */
-    bool flight_loose;                      /* no thread waits for it: whoever needs it lands it */
+    bool flight_loose;                      /* no thread waits for it: the next one that needs it
+                                               lands it */
     struct mark flight_after;               /* before the batch after it */
     unsigned recent_first;                  /* in buffers: the oldest batch that is kept */
     unsigned recent_count;                  /* batches that are kept, from there on */
@@ -182,13 +183,13 @@ struct journal {
     uint64_t squeeze_failed;   /* the saved index at which squeezing failed; 0: none */
     struct erase *erase;       /* being done; NULL: none */
     int64_t erase_due_ms;      /* on the boot clock: when the next round begins; 0: nothing to do */
-    uint64_t erase_next;       /* the segment to look at next in this round … */
+    uint64_t erase_next;       /* the segment to check next in this round … */
     uint64_t erase_end;        /* … which ends before this one */
     int64_t witness_ms;        /* when the witness was last considered */
     uint64_t witness_batch;    /* the batch that it holds */
     bool witness_due;          /* it must be written */
     uint64_t batch_opened;     /* the number of the next batch at opening */
-    bool replays_soon;         /* the file of store_soon's mark is there */
+    bool replays_soon;         /* the file of store_soon's mark is present */
 };
 
 static inline struct journal *journal_of(struct store *store)
@@ -356,14 +357,14 @@ enum status record_read_again(struct journal *journal, const struct slot *slot, 
 /* cache.c: frames that duplicates ask for. With the thread of the commits. */
 /* Keeps a copy of a checked frame, if it is stable. */
 void cache_keep(struct journal *journal, uint64_t place, const struct frame *frame);
-/* The payload is the cache's and valid until the next call of it. False: it is not there. */
+/* The payload is the cache's and valid until its next call. False: it is absent. */
 bool cache_find(struct journal *journal, uint64_t place, struct frame *ret_frame);
 void cache_release(struct journal *journal);
-/* A segment's file was replaced or moved away: nothing that was read from it holds any more. */
+/* A segment's file was replaced or moved away: everything read from it is outdated. */
 void segment_replaced(struct journal *journal, struct segment *segment);
 
 /* soon.c: the mark of store_soon. */
-/* Whether the file is there. If it cannot be read, it counts as there. */
+/* Whether the file is present. If it cannot be read, it counts as present. */
 bool soon_look(const struct journal *journal);
 extern const struct store_soon journal_soon;
 
@@ -397,7 +398,7 @@ enum status witness_write(struct journal *journal, const char *path, struct err 
 /* erase.c */
 /* The record was settled, and its body is not to be kept: the body is erased within a bound. */
 void erase_mark(struct journal *journal, const struct record *record);
-/* After recovery: whatever was marked before may still be there. */
+/* After recovery: bodies that were marked before may still be there. */
 void erase_mark_all(struct journal *journal);
 bool erase_is_at(const struct journal *journal, uint64_t number);
 /* The record is settled work, whose request body is erased whatever the record says of it. */

@@ -1,5 +1,5 @@
 /*
- * inherited: the evidence that a journal took over from a different store, in a file of its own.
+ * inherited: the evidence that a journal took over from a different store, in a separate file.
  *
  * The file `inherited` of a data directory has a table of the chains as they ended, and then their
  * entries in the order of the other store, each framed and with its checksum like those of a

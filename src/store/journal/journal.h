@@ -8,7 +8,7 @@
  * URL options: segment=64MiB size of new segments; write=auto|buffered|direct|uring how batches are
  * written (ways.h); snapshot=64MiB journal between two saved indexes at least; erase=15m how long a
  * settled body may stay; witness=PATH a file elsewhere that remembers how far the journal was;
- * background=on|off whether a thread of its own writes ahead (off: in maintain and commit).
+ * background=on|off whether a separate thread writes ahead (off: in maintain and commit).
  *
  * The functions below, besides the table of store.h, serve `once verify`, `once backup`, `once
  * doctor` and the dump tool.

@@ -4,7 +4,7 @@
  *   buffered   pwrite and fdatasync, through the page cache. Works everywhere.
  *   direct     one pwrite to a file opened with O_DIRECT and O_DSYNC.
  *   uring      the same; a write that no thread waits for is given to the kernel through a ring. A
- *              thread that waits has its write sooner without one.
+ *              write that a thread waits for is faster without a ring.
  *
  * Promises:  WY1 a write that ended without failure is on stable storage as a whole.
  *            WY2 a ring that refuses a write is not used again, so that no write is made twice:
@@ -53,7 +53,7 @@ int batch_writer_event(const struct batch_writer *writer);
 int batch_writer_write(struct batch_writer *writer, int fd, const void *bytes, size_t size,
     uint64_t offset) MUST_CHECK;
 
-/* The best way here; asks the disk for some ms, in a file of its own. */
+/* The best way here; measures the disk for some ms, in a temporary file. */
 enum journal_way ways_probe(const char *directory, const struct io *io, const struct mem *mem);
 
 #endif

@@ -2,7 +2,7 @@
  * columns: a record as a row of the table of records; one table of columns writes and reads it.
  *
  * The SQL that names all columns is made from the table too, so that text, arguments and results
- * cannot come apart.
+ * always agree.
  */
 #ifndef ONCE_STORE_POSTGRES_COLUMNS_H
 #define ONCE_STORE_POSTGRES_COLUMNS_H
@@ -26,8 +26,8 @@ void columns_update(struct buf *sql);
 /* Their arguments: one array for each column. */
 void columns_put(struct pg_args *args, const struct pg_row *rows, size_t count);
 
-/* The statement that inserts new rows that are alike: a column in which they do not differ is one
- * argument and not an array. The begins of a batch usually are; it takes half of the time. */
+/* The statement that inserts similar new rows: a column in which they do not differ is one argument
+ * instead of an array. The begins of a batch usually are similar; this takes half of the time. */
 void columns_insert_alike(struct buf *sql);
 bool columns_alike(const struct pg_row *rows, size_t count);
 void columns_put_alike(struct pg_args *args, const struct pg_row *rows, size_t count);

@@ -1,5 +1,5 @@
 /*
- * impl: what the files of the PostgreSQL store share.
+ * impl: shared by the files of the PostgreSQL store.
  *
  * A handle that writes has two connections: one is used, the other is the spare one or has a commit
  * under way (pending.c). The life of the one that is used, as its store sees it (pg_store.phase;
@@ -94,7 +94,7 @@ struct pg_pending {
     bool sources;           /* it changes records of sources, which no lock protects */
 };
 
-/* What became of a commit. */
+/* The fate of a commit. */
 struct pg_fate {
     uint64_t number;
     struct err err; /* OK: it happened */
@@ -141,7 +141,7 @@ struct pg_store {
     uint64_t numbers;                        /* of commits given so far */
     bool sending; /* a commit was sent after the one under way, which is not under way itself yet */
     bool doomed;  /* a commit failed: what was prepared since cannot be committed */
-    bool renew;   /* a connection broke: the others are made anew as well */
+    bool renew;   /* a connection broke: the others are opened again as well */
     unsigned readers;
 
     bool unfinished; /* the schema is an unfinished copy, as far as the connection saw */
@@ -181,7 +181,7 @@ enum status pg_ready_beside(struct pg_store *self, struct err *err) MUST_CHECK;
 void pg_recover(struct pg_store *self);
 /* Connects and prepares all statements, for a store or an asker. */
 enum status pg_open_link(struct pg_store *self, struct err *err) MUST_CHECK;
-/* A store of no use but to ask the server something on a connection of its own, from any thread:
+/* A store that is used only to ask the server something on its own connection, from any thread:
  * link_close(&asker.link) ends it. */
 struct pg_store pg_asker(const struct pg_store *self);
 /* Our chain must be where we left it, or further by unsettled commits, which are settled by this. A
@@ -231,7 +231,7 @@ void pg_pending_wait(struct pg_store *self);
 enum status pg_pending_before(struct pg_store *self, struct err *err) MUST_CHECK;
 /* The connection of a commit broke after it was sent. */
 void pg_unsettled_add(struct pg_store *self, const struct store_head *head);
-/* Asks the server what became of the last unsettled commit, until it answers or the time is up:
+/* Asks the server whether the last unsettled commit happened, until it answers or the time is up:
  * then E_UNKNOWN, and the next connection settles it. E_UNAVAILABLE: it did not happen. */
 enum status pg_look_up(struct pg_store *self, struct err *err) MUST_CHECK;
 /* A commit is known to have happened. With the mutex. */
@@ -273,7 +273,7 @@ enum status pg_rows(
  * copy of something else. E_UNAVAILABLE: not reachable, or not the owner. */
 enum status pg_inherit_begin(
     struct pg_store *self, const struct store_inheritance *inherit, struct err *err) MUST_CHECK;
-/* Takes the copy for our own chain: from now on no other process can continue it. */
+/* Claims the copy for our own chain: from now on no other process can continue it. */
 enum status pg_inherit_take(struct pg_store *self, struct err *err) MUST_CHECK;
 /* Adds a check to the pipeline that this still holds. */
 void pg_inherit_check(struct pg_store *self);

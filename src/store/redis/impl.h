@@ -1,8 +1,8 @@
 /*
- * impl: what the files of the Redis store share.
+ * impl: shared by the files of the Redis store.
  *
  * Threads: a handle is used by one thread at a time, except that readers copy its head under the
- *          mutex, and that the listener's thread has a connection of its own.
+ *          mutex, and that the listener's thread has its own connection.
  */
 #ifndef ONCE_STORE_REDIS_IMPL_H
 #define ONCE_STORE_REDIS_IMPL_H
@@ -358,7 +358,7 @@ enum status replicas_wait(struct redis *self, struct err *err) MUST_CHECK;
 
 /* ---- inherit.c ---- */
 
-/* Takes the copy for our chain, so that no other process continues it, and writes its chains. */
+/* Claims the copy for our chain, so that no other process continues it, and writes its chains. */
 enum status redis_inherit_begin(
     struct redis *self, const struct store_inheritance *inherit, struct err *err) MUST_CHECK;
 extern const struct store_inheriting redis_inheriting;
