@@ -7,8 +7,8 @@
  * Does not:  keep a connection for a second request.
  * Threads:   all functions on one thread. A thread of its own accepts, and each connection has one.
  */
-#ifndef ONCE_CLI_FAKE_UPSTREAM_H
-#define ONCE_CLI_FAKE_UPSTREAM_H
+#ifndef ONCE_SERVER_FAKE_UPSTREAM_H
+#define ONCE_SERVER_FAKE_UPSTREAM_H
 
 #include "base/err.h"
 #include "config/cases.h"
