@@ -223,28 +223,58 @@ struct act {
     struct api_request *request;
 };
 
-/* Refuse an action that the delivery's status does not allow. */
-static void refuse_act(struct act *act)
+/* These two have the delivery's status as their detail. */
+static const struct problem stale_fence = {
+    .status = 409, .code = "stale_fence", .effect = PROBLEM_EFFECT_NO, .retry = PROBLEM_RETRY_NO};
+static const struct problem wrong_status = {
+    .status = 409, .code = "wrong_status", .effect = PROBLEM_EFFECT_NO, .retry = PROBLEM_RETRY_NO};
+
+/* The refusal of an action, by its decision; NULL: it was done. -Wswitch-enum: a new decision does
+ * not build until it has its place here. */
+static const struct problem *refusal_of(enum decision_kind kind)
 {
-    const struct decision *decision = &act->engine.decision;
-    struct api_request *request = act->request;
-    char detail[160];
-    const char *word =
-        record_there(&decision->next) ? kind_word(RECORD_DELIVERY, decision->next.status, 1) : NULL;
-    bool is_unknown = record_there(&decision->next) && decision->next.status == RECORD_UNKNOWN;
-    if (decision->kind == DECISION_NOT_FOUND) {
-        api_refuse(request, &missing);
-        return;
+    switch (kind) {
+    case DECISION_DONE:
+    case DECISION_RESOLVED: return NULL;
+    case DECISION_NOT_FOUND: return &missing;
+    case DECISION_STALE_FENCE: return &stale_fence;
+    case DECISION_WRONG_STATUS:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_TOO_LATE:
+    case DECISION_NOT_DUE: return &wrong_status;
+    case DECISION_FIRST_SEEN: /* no action leads to these */
+    case DECISION_DUPLICATE_REPLAYED:
+    case DECISION_IN_PROGRESS:
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_HELD_UNKNOWN:
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_STALE_VERSION:
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED: break;
     }
-    (void)snprintf(detail, sizeof detail, "the delivery is %s%s", word == NULL ? "gone" : word,
-        is_unknown ? ": resolve it first, by saying what happened" : "");
-    api_refuse(request, &(struct problem){.status = 409,
-                            .code = is_unknown                               ? "outcome_unknown"
-                                    : decision->kind == DECISION_STALE_FENCE ? "stale_fence"
-                                                                             : "wrong_status",
-                            .detail = slice_str(detail),
-                            .effect = is_unknown ? PROBLEM_EFFECT_UNKNOWN : PROBLEM_EFFECT_NO,
-                            .retry = PROBLEM_RETRY_NO});
+    return &api_problem_decision;
+}
+
+static void refuse_act(const struct act *act, const struct problem *refusal)
+{
+    const struct record *record = &act->engine.decision.next;
+    struct problem problem = *refusal;
+    char detail[160];
+    if (refusal == &stale_fence || refusal == &wrong_status) {
+        bool is_unknown = record_there(record) && record->status == RECORD_UNKNOWN;
+        (void)snprintf(detail, sizeof detail, "the delivery is %s%s",
+            record_there(record) ? kind_word(RECORD_DELIVERY, record->status, 1) : "gone",
+            is_unknown ? ": resolve it first, by saying what happened" : "");
+        problem.detail = slice_str(detail);
+        problem.code = is_unknown ? "outcome_unknown" : refusal->code;
+        problem.effect = is_unknown ? PROBLEM_EFFECT_UNKNOWN : refusal->effect;
+    }
+    api_refuse(act->request, &problem);
 }
 
 static void resume(void *context, struct http_exchange *exchange)
@@ -260,18 +290,19 @@ static void resume(void *context, struct http_exchange *exchange)
         api_fail(request, &act->engine.err);
         return;
     }
-    bool is_done = decision->kind == DECISION_DONE || decision->kind == DECISION_RESOLVED;
+    const struct problem *refusal = refusal_of(decision->kind);
+    bool is_done = refusal == NULL;
     door_report(inbox->door, exchange->loop,
         &(struct door_report){.call = &act->engine,
             .tenant = request->caller.tenant,
             .label = is_done ? decision->next.key.scope : SLICE_LIT("deliveries"),
             .actor = request->caller.actor,
             .request_id = exchange->request_id,
-            .status = is_done ? 200 : 409,
+            .status = is_done ? 200 : refusal->status,
             .started_nanos = exchange->started_nanos,
             .logs = request->policy->logs_decisions});
     if (!is_done) {
-        refuse_act(act);
+        refuse_act(act, refusal);
         return;
     }
     if (decision->next.status == RECORD_PENDING) {
