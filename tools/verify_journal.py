@@ -20,16 +20,14 @@ KEY, SOURCE = ("tenant_id", "scope", "principal", "idempotency_key"), ("type", "
 JANITOR, NEW = {"lease_over": "J2", "holder_gone": "J4"}, dict(status="", fence=0, version=0)
 SEALED, OPEN, CRC_OF_ALL = STATUS[4:8], STATUS[1:3], 0x48674BC7  # of data with its CRC after it
 TABLE = list(range(256))
-for _ in range(8):
-    TABLE = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in TABLE]
+for _ in range(8): TABLE = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in TABLE]
 
 class Damage(Exception): pass
 def need(condition, what):
     if not condition: raise Damage(what)
 def crc32c(data, before=0):
     value, table = before ^ 0xFFFFFFFF, TABLE
-    for byte in data:
-        value = table[(value ^ byte) & 255] ^ value >> 8
+    for byte in data: value = table[(value ^ byte) & 255] ^ value >> 8
     return value ^ 0xFFFFFFFF
 def sha256(*parts): return hashlib.sha256(b"".join(parts)).digest()
 def stamp(ms): return time.strftime("%FT%T", time.gmtime(ms // 1000)) + f".{ms % 1000:03}Z"
@@ -160,17 +158,21 @@ class Journal:
     """One pass over the files; `torn` says whether something unacknowledged is at the end."""
     def __init__(self, path):
         self.change, self.known, self.time, self.granted, self.fence = {}, {}, 0, 0, 0
-        self.at, self.start, self.archived = None, None, False
-        data = (path / "identity").read_bytes()
+        self.at, self.start, self.archived, reached = None, None, False, path / "reached"
+        data, end = (path / "identity").read_bytes(), reached.exists() and reached.read_bytes()
         need((data[:12], crc32c(data)) == (b"ONCEid01\1\0\0\0", CRC_OF_ALL), "the identity")
         self.chain, self.inherits = data[16:32], any(data[112:144])
         need(not self.inherits or (path / "inherited").exists(), "what it inherited is missing")
+        need(not end or end[:24] == b"ONCEwit1" + self.chain and crc32c(end) == CRC_OF_ALL, "end")
+        batch, seq, digest = struct.unpack("<QQ32s", end[32:80]) if end else (0, 0, b"")
+        self.end = {seq: digest}  # when it was closed last
         files = sorted(path.glob("segment-" + "[0-9a-f]" * 16))
         numbers = [int(file.name[8:], 16) for file in files]
         need(numbers and len(numbers) == numbers[-1] - numbers[0] + 1, "a segment is missing")
         for self.number, file in zip(numbers, files):
             self.torn = self.segment(file.read_bytes(), self.number == numbers[-1])
         need(self.archived or not self.start[0], "entries are missing and were not archived")
+        need(self.at[0] >= batch and self.at[1] >= seq, "the end is missing")
     def segment(self, data, last):
         need(len(data) >= BLOCK and crc32c(data[:BLOCK]) == CRC_OF_ALL, "a segment's header")
         magic, form, flags, number, chain, place, batch, seq, digest = struct.unpack(
@@ -191,8 +193,7 @@ class Journal:
                         not any(content[i:i + SECTOR]) for i in range(SECTOR, head[2], SECTOR)):
                     raise
                 return True
-            for frame in frames:
-                self.frame(*frame)
+            for frame in frames: self.frame(*frame)
             need(not self.change, "a change has no entry")
             at += head[1]
         need(not any(data[at:]) or last and not self.later(data, at), "something after the end")
@@ -234,6 +235,7 @@ class Journal:
         need(not any(payload[3 if (form, known) == (1, 1) else 1:8]), where + "its kind")
         after = (self.at[1] + 1, sha256(self.at[2], data)) if form == 1 else self.at[1:]
         need(form in (1, 2) and (seq, digest) == after, where + "the chain is broken")
+        need(form == 2 or self.end.get(seq, digest) == digest, where + "it was a different one")
         if form == 2:  # a checkpoint
             note = f"once/{chain_id}\n{seq}\n{base64.b64encode(digest).decode()}\ntime ".encode()
             return need(not self.change and data.startswith(note), where + "its checkpoint")
@@ -290,10 +292,8 @@ class Journal:
 def verdict(path):
     try:
         return "ok, torn tail" if Journal(pathlib.Path(path)).torn else "ok"
-    except OSError as error:
-        return f"cannot check: {error}"
-    except (Damage, ValueError, LookupError, TypeError, struct.error) as error:
-        return f"damaged: {error}"
+    except OSError as error: return f"cannot check: {error}"
+    except (Damage, ValueError, LookupError, TypeError, struct.error) as e: return f"damaged: {e}"
 
 if __name__ == "__main__":
     said = verdict(sys.argv[1]) if len(sys.argv) == 2 else "cannot check: name one directory"

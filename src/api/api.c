@@ -314,6 +314,12 @@ struct problem api_problem_of(const struct err *err)
     return problem;
 }
 
+const struct problem api_problem_decision = {.status = 500,
+    .code = "internal",
+    .detail = SLICE_INIT("the engine made a decision that this request cannot have"),
+    .effect = PROBLEM_EFFECT_UNKNOWN,
+    .retry = PROBLEM_RETRY_NO};
+
 void api_fail(struct api_request *request, const struct err *err)
 {
     struct problem problem = api_problem_of(err);

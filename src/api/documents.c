@@ -303,11 +303,7 @@ static void put_decision(struct api_call *call, struct buf *out, struct api_docu
     case DECISION_WRONG_STATUS:
     case DECISION_NOTHING: break;
     }
-    ret_document->problem = (struct problem){.status = 500,
-        .code = "internal",
-        .detail = SLICE_LIT("the engine made a decision that this request cannot have"),
-        .effect = PROBLEM_EFFECT_UNKNOWN,
-        .retry = PROBLEM_RETRY_NO};
+    ret_document->problem = api_problem_decision;
 }
 
 /* The seal did not happen because one of its effects could not. False: the effects are not the

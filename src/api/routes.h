@@ -126,6 +126,8 @@ void api_answer_json(struct api_request *request, const struct buf *document);
 struct problem api_problem_of(const struct err *err);
 void api_fail(struct api_request *request, const struct err *err);
 void api_fail_memory(struct api_request *request);
+/* The engine made a decision that the request cannot have. */
+extern const struct problem api_problem_decision;
 /* Submit calls that go into one commit at the end of the loop's turn. Each has its done; if the
  * engine takes none of them, the request is answered with api_fail. The array lives until then. */
 void api_submit_group(struct api_request *request, struct engine_call *const *calls, size_t count);

@@ -11,8 +11,8 @@
 #include "cli/remote.h"
 #include "cli/remote_read.h"
 #include "cli/work.h"
-#include "http/fields.h"
 #include "lib/inspect.h"
+#include "server/server.h"
 
 enum {
     PATH_BYTES_MAX = 4096, /* a scope and a key with every byte escaped */
@@ -73,14 +73,14 @@ static int fetch(struct backend *backend, const char *id, const struct operation
     return ONCE_OK;
 }
 
-static int server_peek(struct backend *backend, const char *id, const struct operation **ret)
+static int served_peek(struct backend *backend, const char *id, const struct operation **ret)
 {
     struct once_error error = {0};
     struct remote_answer answer;
     return fetch(backend, id, ret, &answer, &error);
 }
 
-static int server_get(struct backend *backend, const char *id, const struct operation **ret)
+static int served_get(struct backend *backend, const char *id, const struct operation **ret)
 {
     struct once_error error = {0};
     struct remote_answer answer;
@@ -182,7 +182,7 @@ static int walk_page(struct backend *backend, struct walk *walk)
     return code;
 }
 
-static int server_iterate(
+static int served_iterate(
     struct backend *backend, const struct once_filter *filter, operation_visit visit, void *context)
 {
     struct walk walk = {.filter = filter, .visit = visit, .context = context};
@@ -218,7 +218,7 @@ static int visit_entries(struct backend *backend, const struct json_value *list,
     return CLI_OK;
 }
 
-static int server_evidence(struct backend *backend, const char *operation_id, const char *after,
+static int served_evidence(struct backend *backend, const char *operation_id, const char *after,
     once_entry_visit visit, void *context)
 {
     char cursor[CURSOR_BYTES_MAX];
@@ -238,7 +238,7 @@ static int server_evidence(struct backend *backend, const char *operation_id, co
     return code;
 }
 
-static int server_near_end(
+static int served_near_end(
     struct backend *backend, uint64_t back, char ret_cursor[EVIDENCE_CURSOR_BYTES])
 {
     struct err err = {0};
@@ -279,7 +279,7 @@ static void put_outcome(struct jsonw *json, const struct once_outcome *outcome)
     }
 }
 
-/* An HTTP answer as written by fields_keep_listed, whose meta ends with the list of headers. */
+/* An HTTP answer as written by server_answer_meta, whose meta ends with the list of headers. */
 static void put_answer(struct jsonw *json, const struct once_outcome *outcome)
 {
     static const struct slice before = SLICE_INIT("{\"format\":\"once-http-1\",\"headers\":");
@@ -329,7 +329,7 @@ static void put_resolve(struct jsonw *json, const struct once_resolve *resolve)
     if (resolve->fence != 0) {
         jsonw_u64(json, "fence", resolve->fence);
     }
-    if (fields_is_ours(slice_of(resolve->outcome.meta.data, resolve->outcome.meta.size))) {
+    if (server_is_answer_meta(slice_of(resolve->outcome.meta.data, resolve->outcome.meta.size))) {
         put_answer(json, &resolve->outcome);
     } else {
         put_outcome(json, &resolve->outcome);
@@ -474,7 +474,7 @@ static int take_answer(struct backend *backend, const struct remote_answer *from
     return result;
 }
 
-static int server_call(struct backend *backend, const struct once_call *call,
+static int served_call(struct backend *backend, const struct once_call *call,
     struct backend_answer *ret_answer, struct once_error *error)
 {
     char path[PATH_BYTES_MAX];
@@ -500,28 +500,28 @@ static int server_call(struct backend *backend, const struct once_call *call,
 /* ---- the table --------------------------------------------------------------------------- */
 
 /* Every page is fetched when it is needed. */
-static int server_refresh(struct backend *backend, bool *ret_ready)
+static int served_refresh(struct backend *backend, bool *ret_ready)
 {
     (void)backend;
     *ret_ready = true;
     return CLI_OK;
 }
 
-static void server_close(struct backend *backend)
+static void served_close(struct backend *backend)
 {
     remote_free(backend->remote);
     backend->remote = NULL;
 }
 
 static const struct backend_ops remote_ops = {
-    .peek = server_peek,
-    .get = server_get,
-    .iterate = server_iterate,
-    .evidence = server_evidence,
-    .near_end = server_near_end,
-    .call = server_call,
-    .refresh = server_refresh,
-    .close = server_close,
+    .peek = served_peek,
+    .get = served_get,
+    .iterate = served_iterate,
+    .evidence = served_evidence,
+    .near_end = served_near_end,
+    .call = served_call,
+    .refresh = served_refresh,
+    .close = served_close,
 };
 
 void backend_init_remote(struct backend *backend, struct remote *remote)

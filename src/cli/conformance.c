@@ -14,9 +14,9 @@
 #include "base/uuid.h"
 #include "canon/jsonw.h"
 #include "cli/backend.h"
-#include "cli/fake_upstream.h"
 #include "cli/out.h"
 #include "cli/remote.h"
+#include "server/fake_upstream.h"
 
 enum {
     BODY_BYTES_MAX = 8192,

@@ -9,7 +9,7 @@
 #include "cli/backend.h"
 #include "cli/capture.h"
 #include "cli/headers.h"
-#include "http/fields.h"
+#include "server/server.h"
 
 enum {
     META_BYTES_MAX = 2 * LIMIT_OUTCOME_META_BYTES_MAX, /* a longer one is refused */
@@ -107,7 +107,7 @@ static int take_answer(struct cli *cli, struct slice body, struct once_outcome *
     }
     bool is_json = body.len > 0 && json_read(body, &cli->arena, &root, NULL) == OK;
     buf_init(&meta, &mem_libc, META_BYTES_MAX);
-    if (fields_keep_listed(list, is_json ? SLICE_LIT(OUTCOME_JSON_META) : SLICE_EMPTY, &cli->arena,
+    if (server_answer_meta(list, is_json ? SLICE_LIT(OUTCOME_JSON_META) : SLICE_EMPTY, &cli->arena,
             &meta, &err) != OK) {
         buf_release(&meta);
         return cli_usage(cli, "%s: --header: %s", cli->command->name, err.text);

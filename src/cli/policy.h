@@ -2,7 +2,7 @@
  * policy: shared by the files of `once policy test`.
  *
  * policy.c has the command and its output, policy_run.c one case, policy_ask.c one request over a
- * socket, fake_upstream.c the API.
+ * socket, server/fake_upstream.c the API.
  */
 #ifndef ONCE_CLI_POLICY_H
 #define ONCE_CLI_POLICY_H

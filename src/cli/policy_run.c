@@ -12,9 +12,9 @@
 #include "base/check.h"
 #include "base/macros.h"
 #include "canon/json.h"
-#include "cli/fake_upstream.h"
 #include "cli/policy.h"
 #include "cli/serve.h"
+#include "server/fake_upstream.h"
 
 enum {
     TIMEOUT_MS = 1000,        /* of a case whose upstream never answers: long for a loopback */

@@ -2,7 +2,7 @@
 #include "cli/backend.h"
 #include "cli/capture.h"
 #include "cli/work.h"
-#include "http/fields.h"
+#include "server/server.h"
 
 static void line(const char *name, struct slice text)
 {
@@ -75,7 +75,7 @@ static void print_fields(struct cli *cli, struct slice meta)
 /* An outcome sealed by a gateway or any other program. */
 static void print_sealed(struct cli *cli, const struct operation_outcome *outcome)
 {
-    bool is_http = fields_is_ours(outcome->meta);
+    bool is_http = server_is_answer_meta(outcome->meta);
     out_text("%-14s %d\n", is_http ? "HTTP status" : "code", outcome->code);
     if (is_http) {
         print_fields(cli, outcome->meta);

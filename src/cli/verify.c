@@ -7,7 +7,6 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "cli/verify_remote.h"
-#include "evidence/checkpoint.h"
 
 static bool progress(void *context, const struct verify_progress *now)
 {

@@ -6,7 +6,7 @@
 #include "cli/operation.h"
 #include "cli/out.h"
 #include "cli/remote_read.h"
-#include "evidence/entry.h"
+#include "evidence/verify.h"
 
 enum {
     PAGE_ARENA_BYTES_MAX = 256 << 20, /* a page of answer_bytes_max, as tree and canonical form */

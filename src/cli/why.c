@@ -53,7 +53,7 @@ static void tell_decision(const struct once_entry *entry, const struct entry_wor
     out_text("%s  #%llu  ", text_put_time(time, entry->time_ms), (unsigned long long)entry->seq);
     out_text("%.*s: %s%.*s%s", SLICE_ARGS(words->request), out_tint(TINT_BOLD),
         SLICE_ARGS(words->decision), out_plain());
-    if (words->fence.len > 0) {
+    if (words->fence.len > 0 && !slice_is(words->fence, "0")) { /* 0: the request names none */
         out_text(", fence %.*s", SLICE_ARGS(words->fence));
     }
     if (words->attempt.len > 0) {

@@ -311,29 +311,21 @@ static void print_word(const char *name, struct slice value)
 /* One line: when, what, of which attempt, by whom, under which request, and why. */
 static void print_entry(const struct json_value *entry)
 {
-    uint64_t attempt = 0;
-    const struct json_value *decided = json_find(entry, SLICE_LIT("decided"));
-    struct slice reason = cli_member(json_find(entry, SLICE_LIT("outcome")), SLICE_LIT("reason"));
-    out_text("%.*s  %s%.*s%s", SLICE_ARGS(cli_member(entry, SLICE_LIT("occurred_at"))),
-        out_tint(TINT_BOLD), SLICE_ARGS(cli_member(entry, SLICE_LIT("type"))), out_plain());
-    if (decided != NULL && remote_read_u64(decided, SLICE_LIT("attempt"), &attempt) &&
-        attempt > 0) {
-        out_text("  attempt %llu", (unsigned long long)attempt);
+    struct entry_words words = entry_words_of(entry);
+    if (slice_is(words.type, "access.read")) {
+        return;
     }
+    out_text("%.*s  %s%.*s%s", SLICE_ARGS(cli_member(entry, SLICE_LIT("occurred_at"))),
+        out_tint(TINT_BOLD), SLICE_ARGS(words.type), out_plain());
+    print_word("attempt ", slice_is(words.attempt, "0") ? SLICE_EMPTY : words.attempt);
     print_word("provider_ref ", cli_member(entry, SLICE_LIT("provider_ref")));
-    print_word("by ", cli_member(entry, SLICE_LIT("actor")));
-    print_word(
-        "request ", cli_member(json_find(entry, SLICE_LIT("trace")), SLICE_LIT("request_id")));
-    if (reason.len > 0) {
+    print_word("by ", words.actor);
+    print_word("request ", words.request_id);
+    if (words.reason.len > 0) {
         out_text(": ");
-        out_safe(reason);
+        out_safe(words.reason);
     }
     out_text("\n");
-}
-
-static bool is_about_reading(const struct json_value *entry)
-{
-    return slice_is(cli_member(entry, SLICE_LIT("type")), "access.read");
 }
 
 /* All of its entries, page by page. A caller that may not read evidence sees only the document. */
@@ -353,9 +345,7 @@ static void tell_story(struct remote *remote, const char *id)
         }
         const struct json_value *entries = json_find(answer.root, SLICE_LIT("entries"));
         for (uint32_t i = 0; json_is(entries, JSON_ARRAY) && i < entries->count; i++) {
-            if (!is_about_reading(&entries->items[i])) {
-                print_entry(&entries->items[i]);
-            }
+            print_entry(&entries->items[i]);
         }
         is_last = !remote_take_next(answer.root, cursor, &is_last) || is_last;
     }

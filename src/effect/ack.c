@@ -81,12 +81,57 @@ static void on_command(struct api_query *query)
     compose_and_submit(self);
 }
 
+static void settled(struct later_ack *self)
+{
+    struct effects *effects = self->query.request->state;
+    const struct dispatch_call *call = &self->call;
+    const struct record *record = &call->calls[0]->decision.next;
+    if (!effect_has_moved_command(&call->calls[call->call_count - 1]->decision.next)) {
+        effects_settled(effects, record);
+    }
+    if (record->status == RECORD_PENDING) {
+        effects_offer(effects, record);
+    }
+    show(self);
+}
+
+/* -Wswitch-enum: a new decision does not build until it has its answer here. */
+static void answer(struct later_ack *self)
+{
+    struct api_request *request = self->query.request;
+    const struct decision *decision = &self->call.calls[0]->decision;
+    switch (decision->kind) {
+    case DECISION_SEALED:
+    case DECISION_DONE:
+    case DECISION_UNKNOWN: settled(self); return;
+    case DECISION_STALE_FENCE: refuse_attempt(request); return;
+    case DECISION_ALREADY_SEALED: refuse_different(request); return;
+    case DECISION_WRONG_STATUS: effects_refuse_status(request, &decision->next); return;
+    case DECISION_NOT_FOUND: effects_refuse_missing(request); return; /* its window has ended */
+    case DECISION_FIRST_SEEN: /* no settling request leads to these */
+    case DECISION_DUPLICATE_REPLAYED:
+    case DECISION_IN_PROGRESS:
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_HELD_UNKNOWN:
+    case DECISION_RELEASED:
+    case DECISION_RENEWED:
+    case DECISION_RESOLVED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE: break;
+    }
+    api_refuse(request, &api_problem_decision);
+}
+
 static void resume(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct later_ack *self = exchange->state;
     struct api_request *request = self->query.request;
-    struct effects *effects = request->state;
     struct dispatch_call *call = &self->call;
     const struct engine_call *first = call->calls[0];
     bool is_refused = false;
@@ -107,22 +152,7 @@ static void resume(void *context, struct http_exchange *exchange)
         api_fail(request, &first->err);
         return;
     }
-    enum decision_kind kind = first->decision.kind;
-    if (kind == DECISION_SEALED || kind == DECISION_DONE || kind == DECISION_UNKNOWN) {
-        if (!effect_has_moved_command(&call->calls[call->call_count - 1]->decision.next)) {
-            effects_settled(effects, &first->decision.next);
-        }
-        if (first->decision.next.status == RECORD_PENDING) {
-            effects_offer(effects, &first->decision.next);
-        }
-        show(self);
-    } else if (kind == DECISION_STALE_FENCE) {
-        refuse_attempt(request);
-    } else if (kind == DECISION_ALREADY_SEALED) {
-        refuse_different(request);
-    } else {
-        effects_refuse_missing(request); /* its window has ended meanwhile */
-    }
+    answer(self);
 }
 
 static void one_done(struct engine_call *call)

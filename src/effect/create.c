@@ -55,7 +55,7 @@ static void report(struct arrival *arrival, unsigned status, size_t diff_bytes)
 }
 
 /* The effect exists and is not settled yet. */
-static void answer_accepted(struct arrival *arrival, const char *decision)
+static void answer_accepted(struct arrival *arrival)
 {
     struct api_request *request = arrival->request;
     const struct record *record = &arrival->door.engine.decision.next;
@@ -71,7 +71,8 @@ static void answer_accepted(struct arrival *arrival, const char *decision)
     (void)snprintf(
         url, sizeof url, "/v1/effects/%s", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
     jsonw_open(&json, NULL, '{');
-    jsonw_str(&json, "decision", decision);
+    jsonw_str(&json, "decision",
+        arrival->is_made ? "first_seen" : decision_name(arrival->door.engine.decision.kind));
     jsonw_bytes(&json, "effect_id", effect_name(record, &detail, id));
     jsonw_bytes(&json, "idempotency_key", record->key.key);
     jsonw_str(&json, "status", kind_word(RECORD_EFFECT, record->status, record->attempt));
@@ -187,6 +188,18 @@ static void wait_for_end(struct arrival *arrival)
     submit(arrival);
 }
 
+static void answer_enqueued(struct arrival *arrival)
+{
+    arrival->is_made = true;
+    effects_offer(effects_of(arrival), &arrival->door.engine.decision.next);
+    if (arrival->wait_ms > 0) {
+        wait_for_end(arrival);
+    } else {
+        answer_accepted(arrival);
+    }
+}
+
+/* -Wswitch-enum: a new decision does not build until it has its answer here. */
 static void answer(struct arrival *arrival)
 {
     struct engine_call *call = &arrival->door.engine;
@@ -196,20 +209,32 @@ static void answer(struct arrival *arrival)
         api_refuse(arrival->request, &problem);
         return;
     }
-    if (call->decision.kind == DECISION_ENQUEUED) {
-        arrival->is_made = true;
-        effects_offer(effects_of(arrival), &call->decision.next);
-        if (arrival->wait_ms > 0) {
-            wait_for_end(arrival);
-            return;
-        }
-    }
-    const char *word = arrival->is_made ? "first_seen" : decision_name(call->decision.kind);
-    switch ((int)call->decision.kind) {
+    switch (call->decision.kind) {
+    case DECISION_ENQUEUED: answer_enqueued(arrival); return;
+    case DECISION_IN_PROGRESS:
+    case DECISION_HELD_UNKNOWN: answer_accepted(arrival); return;
     case DECISION_CONFLICT_REJECTED: answer_conflict(arrival); return;
     case DECISION_DUPLICATE_REPLAYED: answer_settled(arrival); return;
-    default: answer_accepted(arrival, word); return; /* enqueued, in progress, or uncertain */
+    case DECISION_FIRST_SEEN: /* not to an enqueue without a source */
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_RESOLVED:
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_STALE_VERSION:
+    case DECISION_NOTHING:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
     }
+    report(arrival, api_problem_decision.status, 0);
+    api_refuse(arrival->request, &api_problem_decision);
 }
 
 /* ---- in ---------------------------------------------------------------------------------- */

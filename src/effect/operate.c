@@ -117,6 +117,71 @@ static bool settle_again(struct effect_action *self)
     return true;
 }
 
+/* How a call of an action ended, by its decision. */
+enum action_end {
+    ACTION_DONE,
+    ACTION_MISSING,
+    ACTION_OTHER_ATTEMPT,
+    ACTION_RUNNING,
+    ACTION_WRONG_STATUS,
+    ACTION_IMPOSSIBLE, /* no call of an action has such a decision */
+};
+
+/* -Wswitch-enum: a new decision does not build until it has its place here. */
+static enum action_end action_end_of(enum decision_kind kind)
+{
+    switch (kind) {
+    case DECISION_DONE:
+    case DECISION_RESOLVED:
+    case DECISION_ENQUEUED: /* the compensation */
+    case DECISION_IN_PROGRESS:
+    case DECISION_DUPLICATE_REPLAYED: return ACTION_DONE;
+    case DECISION_NOT_FOUND: return ACTION_MISSING;
+    case DECISION_STALE_FENCE: return ACTION_OTHER_ATTEMPT;
+    case DECISION_STILL_RUNNING: return ACTION_RUNNING;
+    case DECISION_WRONG_STATUS:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_TOO_LATE:
+    case DECISION_NOT_DUE: return ACTION_WRONG_STATUS;
+    case DECISION_FIRST_SEEN:
+    case DECISION_HELD_UNKNOWN:
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_STALE_VERSION:
+    case DECISION_NOTHING:
+    case DECISION_CLAIMED: break;
+    }
+    return ACTION_IMPOSSIBLE;
+}
+
+/* The decision of the call that did not do its part. */
+static void refuse(struct api_request *request, const struct engine_call *failed)
+{
+    switch (action_end_of(failed->decision.kind)) {
+    case ACTION_MISSING: effects_refuse_missing(request); return;
+    case ACTION_OTHER_ATTEMPT:
+        api_refuse_plain(request, 409, "stale_attempt",
+            "a different attempt was made meanwhile; read the effect again");
+        return;
+    case ACTION_RUNNING:
+        api_refuse_plain(request, 409, "still_running", "an attempt is in progress");
+        return;
+    case ACTION_WRONG_STATUS:
+        if (failed->decision.next.kind == RECORD_EFFECT) {
+            effects_refuse_status(request, &failed->decision.next);
+        } else { /* its command: the group failed for this reason */
+            api_fail(request, &failed->err);
+        }
+        return;
+    case ACTION_DONE: /* that did not fail */
+    case ACTION_IMPOSSIBLE: break;
+    }
+    api_refuse(request, &api_problem_decision);
+}
+
 static void answer(struct effect_action *self)
 {
     struct api_request *request = self->query.request;
@@ -128,10 +193,7 @@ static void answer(struct effect_action *self)
     for (size_t i = 0; failed == NULL && i < self->count; i++) {
         const struct engine_call *call = &self->calls[i];
         bool is_refused = call->refused || (self->count == 1 && call->err.status == OK);
-        enum decision_kind kind = call->decision.kind;
-        bool is_good = kind == DECISION_DONE || kind == DECISION_RESOLVED ||
-                       kind == DECISION_ENQUEUED || kind == DECISION_IN_PROGRESS ||
-                       kind == DECISION_DUPLICATE_REPLAYED;
+        bool is_good = action_end_of(call->decision.kind) == ACTION_DONE;
         failed = call->err.status != OK || (is_refused && !is_good) ? call : NULL;
     }
     if (failed == NULL) {
@@ -146,16 +208,8 @@ static void answer(struct effect_action *self)
         effects_show(request, &show);
         return;
     }
-    bool is_decided = failed->err.status == OK || failed->refused;
-    if (is_decided && failed->decision.kind == DECISION_NOT_FOUND) {
-        effects_refuse_missing(request);
-    } else if (is_decided && failed->decision.kind == DECISION_STALE_FENCE) {
-        api_refuse_plain(request, 409, "stale_attempt",
-            "a different attempt was made meanwhile; read the effect again");
-    } else if (is_decided && failed->decision.kind == DECISION_STILL_RUNNING) {
-        api_refuse_plain(request, 409, "still_running", "an attempt is in progress");
-    } else if (is_decided && failed->decision.next.kind == RECORD_EFFECT) {
-        effects_refuse_status(request, &failed->decision.next);
+    if (failed->err.status == OK || failed->refused) {
+        refuse(request, failed);
     } else {
         api_fail(request, &failed->err);
     }

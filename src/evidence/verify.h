@@ -25,6 +25,7 @@
 #ifndef ONCE_EVIDENCE_VERIFY_H
 #define ONCE_EVIDENCE_VERIFY_H
 
+#include "evidence/checkpoint.h"
 #include "evidence/entry.h"
 
 enum {

@@ -254,14 +254,12 @@ static enum queue_verdict verdict_of(const struct round *round, const struct tak
 {
     const struct decision *decision = &item->made.engine.decision;
     unsigned on_unknown = round->source->config->on_unknown;
-    if (decision->kind == DECISION_CONFLICT_REJECTED) {
-        return QUEUE_IS_PARKED;
-    }
-    if (decision->kind == DECISION_ENQUEUED) {
-        return QUEUE_WAITS;
-    }
-    if (decision->kind != DECISION_IN_PROGRESS && decision->kind != DECISION_HELD_UNKNOWN) {
-        return QUEUE_IS_OVER; /* replayed, or stale: nothing is left to do */
+    switch (received_as(decision->kind)) {
+    case RECEIVED_OTHER: return QUEUE_IS_PARKED;
+    case RECEIVED_NEW: return QUEUE_WAITS;
+    case RECEIVED_LATE:
+    case RECEIVED_STALE: return QUEUE_IS_OVER; /* nothing is left to do */
+    case RECEIVED_AGAIN: break;
     }
     enum queue_verdict verdict = waiting_verdict(decision->next.status, on_unknown);
     bool is_first = !item->message->is_again && !round->is_retry && !is_own(round, item);
@@ -301,7 +299,7 @@ static enum status judge_one(struct round *round, struct taken *item)
         report(round, item);
         record = &item->made.engine.decision.next;
         verdict = verdict_of(round, item);
-        if (item->made.engine.decision.kind == DECISION_ENQUEUED) {
+        if (received_as(item->made.engine.decision.kind) == RECEIVED_NEW) {
             dispatch_offer(queue->all->inbox->dispatch, record);
         } else {
             atomic_fetch_add(&queue->duplicates, 1);

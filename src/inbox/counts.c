@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "inbox/enqueue.h"
+
 struct source_counts *inbox_counts_of(
     struct inbox_counts *counts, const char *name, const struct mem *mem)
 {
@@ -50,12 +52,12 @@ void inbox_counts_event(struct source_counts *counts, enum decision_kind kind)
         return;
     }
     atomic_fetch_add(&counts->received, 1);
-    if (kind == DECISION_CONFLICT_REJECTED) {
-        inbox_counts_refused(counts, METRICS_REFUSED_CONFLICT);
-    } else if (kind == DECISION_STALE_VERSION) {
-        atomic_fetch_add(&counts->stale, 1);
-    } else if (kind != DECISION_ENQUEUED && kind != DECISION_FIRST_SEEN) {
-        atomic_fetch_add(&counts->duplicates, 1);
+    switch (received_as(kind)) {
+    case RECEIVED_NEW: break;
+    case RECEIVED_AGAIN:
+    case RECEIVED_LATE: atomic_fetch_add(&counts->duplicates, 1); break;
+    case RECEIVED_OTHER: inbox_counts_refused(counts, METRICS_REFUSED_CONFLICT); break;
+    case RECEIVED_STALE: atomic_fetch_add(&counts->stale, 1); break;
     }
 }
 

@@ -19,6 +19,7 @@
 enum {
     LIST_DEFAULT = 100,
     ANSWER_BYTES_MAX = 512 << 20, /* never reached: a page has its own bounds */
+    RACES_MAX = 8,                /* of a skip with attempts, which a backoff keeps apart */
 };
 
 static const struct problem missing = {.status = 404,
@@ -221,31 +222,65 @@ void inbox_delivery_list(struct api_request *request)
 struct act {
     struct engine_call engine; /* first */
     struct api_request *request;
+    struct api_query query; /* of a skip: reads the version that is skipped */
+    unsigned races;         /* how often that version had changed */
 };
 
-/* Refuse an action that the delivery's status does not allow. */
-static void refuse_act(struct act *act)
+/* These two have the delivery's status as their detail. */
+static const struct problem stale_fence = {
+    .status = 409, .code = "stale_fence", .effect = PROBLEM_EFFECT_NO, .retry = PROBLEM_RETRY_NO};
+static const struct problem wrong_status = {
+    .status = 409, .code = "wrong_status", .effect = PROBLEM_EFFECT_NO, .retry = PROBLEM_RETRY_NO};
+
+/* The refusal of an action, by its decision; NULL: it was done. -Wswitch-enum: a new decision does
+ * not build until it has its place here. */
+static const struct problem *refusal_of(enum decision_kind kind)
 {
-    const struct decision *decision = &act->engine.decision;
-    struct api_request *request = act->request;
-    char detail[160];
-    const char *word =
-        record_there(&decision->next) ? kind_word(RECORD_DELIVERY, decision->next.status, 1) : NULL;
-    bool is_unknown = record_there(&decision->next) && decision->next.status == RECORD_UNKNOWN;
-    if (decision->kind == DECISION_NOT_FOUND) {
-        api_refuse(request, &missing);
-        return;
+    switch (kind) {
+    case DECISION_DONE:
+    case DECISION_RESOLVED: return NULL;
+    case DECISION_NOT_FOUND: return &missing;
+    case DECISION_STALE_FENCE: return &stale_fence;
+    case DECISION_WRONG_STATUS:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_TOO_LATE:
+    case DECISION_NOT_DUE: return &wrong_status;
+    case DECISION_FIRST_SEEN: /* no action leads to these */
+    case DECISION_DUPLICATE_REPLAYED:
+    case DECISION_IN_PROGRESS:
+    case DECISION_CONFLICT_REJECTED:
+    case DECISION_HELD_UNKNOWN:
+    case DECISION_SEALED:
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_STALE_VERSION:
+    case DECISION_NOTHING:
+    case DECISION_ENQUEUED:
+    case DECISION_CLAIMED: break;
     }
-    (void)snprintf(detail, sizeof detail, "the delivery is %s%s", word == NULL ? "gone" : word,
-        is_unknown ? ": resolve it first, by saying what happened" : "");
-    api_refuse(request, &(struct problem){.status = 409,
-                            .code = is_unknown                               ? "outcome_unknown"
-                                    : decision->kind == DECISION_STALE_FENCE ? "stale_fence"
-                                                                             : "wrong_status",
-                            .detail = slice_str(detail),
-                            .effect = is_unknown ? PROBLEM_EFFECT_UNKNOWN : PROBLEM_EFFECT_NO,
-                            .retry = PROBLEM_RETRY_NO});
+    return &api_problem_decision;
 }
+
+static void refuse_act(const struct act *act, const struct problem *refusal)
+{
+    const struct record *record = &act->engine.decision.next;
+    struct problem problem = *refusal;
+    char detail[160];
+    if (refusal == &stale_fence || refusal == &wrong_status) {
+        bool is_unknown = record_there(record) && record->status == RECORD_UNKNOWN;
+        (void)snprintf(detail, sizeof detail, "the delivery is %s%s",
+            record_there(record) ? kind_word(RECORD_DELIVERY, record->status, 1) : "gone",
+            is_unknown ? ": resolve it first, by saying what happened" : "");
+        problem.detail = slice_str(detail);
+        problem.code = is_unknown ? "outcome_unknown" : refusal->code;
+        problem.effect = is_unknown ? PROBLEM_EFFECT_UNKNOWN : refusal->effect;
+    }
+    api_refuse(act->request, &problem);
+}
+
+static void read_and_skip(struct act *act);
 
 static void resume(void *context, struct http_exchange *exchange)
 {
@@ -260,18 +295,26 @@ static void resume(void *context, struct http_exchange *exchange)
         api_fail(request, &act->engine.err);
         return;
     }
-    bool is_done = decision->kind == DECISION_DONE || decision->kind == DECISION_RESOLVED;
+    bool has_changed = act->engine.request.version != 0 &&
+                       decision->kind == DECISION_WRONG_STATUS &&
+                       decision->next.version != act->engine.request.version;
+    if (has_changed && act->races++ < RACES_MAX) {
+        read_and_skip(act);
+        return;
+    }
+    const struct problem *refusal = refusal_of(decision->kind);
+    bool is_done = refusal == NULL;
     door_report(inbox->door, exchange->loop,
         &(struct door_report){.call = &act->engine,
             .tenant = request->caller.tenant,
             .label = is_done ? decision->next.key.scope : SLICE_LIT("deliveries"),
             .actor = request->caller.actor,
             .request_id = exchange->request_id,
-            .status = is_done ? 200 : 409,
+            .status = is_done ? 200 : refusal->status,
             .started_nanos = exchange->started_nanos,
             .logs = request->policy->logs_decisions});
     if (!is_done) {
-        refuse_act(act);
+        refuse_act(act, refusal);
         return;
     }
     if (decision->next.status == RECORD_PENDING) {
@@ -351,27 +394,59 @@ static const struct member reason_members[] = {
     {SLICE_INIT("reason"), MEMBER_TEXT, false, AT(request.reason)}};
 static const struct member_table reason_table = {"", reason_members, 1, true};
 
-static void act_with_reason(struct api_request *request, enum request_kind kind, struct slice usual)
+/* NULL: the request has been answered. */
+static struct act *act_with_reason(
+    struct api_request *request, enum request_kind kind, struct slice usual)
 {
     const struct json_value *values[COUNT(reason_members)];
     struct act *act = act_new(request, kind);
     if (act == NULL || !read_body(request, &reason_table, &act->engine, values)) {
-        return;
+        return NULL;
     }
     if (act->engine.request.reason.len == 0) {
         act->engine.request.reason = usual;
     }
-    submit(act);
+    return act;
 }
 
 void inbox_delivery_redeliver(struct api_request *request)
 {
-    act_with_reason(request, REQUEST_TAKE_UP, SLICE_LIT("delivered again by an operator"));
+    struct act *act =
+        act_with_reason(request, REQUEST_TAKE_UP, SLICE_LIT("delivered again by an operator"));
+    if (act != NULL) {
+        submit(act);
+    }
+}
+
+static void skip(struct api_query *query)
+{
+    struct act *act = CONTAINER_OF(query, struct act, query);
+    const struct record *record = query->query.record;
+    if (record == NULL) {
+        api_refuse(act->request, &missing);
+        return;
+    }
+    act->engine.request.version = record->version;
+    submit(act);
+}
+
+/* X6: what is skipped is what was read. Where the source says redeliver, a delivery may have been
+ * called and wait again within one turn, and its entry shows which of the two was skipped. */
+static void read_and_skip(struct act *act)
+{
+    act->query = (struct api_query){.query = {.kind = QUERY_OPERATION,
+                                        .operation_id = act->engine.request.operation_id,
+                                        .kinds = STORE_KIND(RECORD_DELIVERY)},
+        .answer = skip};
+    api_query_run(&act->query, act->request);
 }
 
 void inbox_delivery_skip(struct api_request *request)
 {
-    act_with_reason(request, REQUEST_CANCEL, SLICE_LIT("skipped by an operator"));
+    struct act *act = act_with_reason(request, REQUEST_CANCEL, SLICE_LIT("skipped by an operator"));
+    if (act != NULL) {
+        read_and_skip(act);
+    }
 }
 
 static bool take_resolution(struct act *act, const struct json_value *status)

@@ -1,5 +1,6 @@
 #include "inbox/enqueue.h"
 
+#include "base/check.h"
 #include "engine/request_builder.h"
 #include "inbox/frame.h"
 
@@ -89,4 +90,35 @@ enum status enqueue_make(struct enqueued *made, const struct enqueue_of *of, str
         status = builder_check(&made->engine, err);
     }
     return status;
+}
+
+/* -Wswitch-enum: a new decision does not build until it has its place here. */
+enum received_as received_as(enum decision_kind kind)
+{
+    switch (kind) {
+    case DECISION_FIRST_SEEN:
+    case DECISION_ENQUEUED: return RECEIVED_NEW;
+    case DECISION_IN_PROGRESS:
+    case DECISION_HELD_UNKNOWN: return RECEIVED_AGAIN;
+    case DECISION_DUPLICATE_REPLAYED: return RECEIVED_LATE;
+    case DECISION_CONFLICT_REJECTED: return RECEIVED_OTHER;
+    case DECISION_STALE_VERSION: return RECEIVED_STALE;
+    case DECISION_SEALED: /* no answers to a begin or an enqueue */
+    case DECISION_RELEASED:
+    case DECISION_UNKNOWN:
+    case DECISION_RENEWED:
+    case DECISION_RESOLVED:
+    case DECISION_NOT_FOUND:
+    case DECISION_STALE_FENCE:
+    case DECISION_ALREADY_SEALED:
+    case DECISION_STILL_RUNNING:
+    case DECISION_NOTHING:
+    case DECISION_CLAIMED:
+    case DECISION_DONE:
+    case DECISION_NOT_DUE:
+    case DECISION_TOO_LATE:
+    case DECISION_WRONG_STATUS: break;
+    }
+    ASSERT(false);
+    return RECEIVED_OTHER;
 }

@@ -29,6 +29,16 @@ struct enqueue_of {
     const struct mem *mem; /* that arena */
 };
 
+/* What became of an event, by the decision on its call. */
+enum received_as {
+    RECEIVED_NEW,
+    RECEIVED_AGAIN, /* its delivery is not settled yet */
+    RECEIVED_LATE,  /* its delivery is settled, and the answer is kept */
+    RECEIVED_OTHER, /* its id was used with a different payload */
+    RECEIVED_STALE, /* a later version of its source was sealed */
+};
+enum received_as received_as(enum decision_kind kind);
+
 /* Async, or with an order: the dispatcher claims it. Sync: it is granted to this process, which
  * runs it at once.
  * E_INVALID: it exceeds a limit, which the text names. E_NOMEM. */

@@ -158,7 +158,7 @@ static void put_receipts(struct receiving *all, struct jsonw *json)
             jsonw_str(json, "delivery_id", kind_id_put(id, RECORD_DELIVERY, &record->operation_id));
         }
         jsonw_str(json, "decision", decision_of(item));
-        if (item->made.engine.decision.kind != DECISION_CONFLICT_REJECTED) { /* P7 */
+        if (received_as(item->made.engine.decision.kind) != RECEIVED_OTHER) { /* P7 */
             inbox_receipt_put(json, record, outcome_of(item), all->request->exchange->arena);
         }
         jsonw_close(json, '}');
@@ -174,7 +174,7 @@ static void answer_receipts(struct receiving *all)
     bool is_conflict = false;
     for (size_t i = 0; i < all->events.count; i++) {
         is_conflict =
-            is_conflict || all->items[i].made.engine.decision.kind == DECISION_CONFLICT_REJECTED;
+            is_conflict || received_as(all->items[i].made.engine.decision.kind) == RECEIVED_OTHER;
     }
     buf_init(&out, &request->mem, ANSWER_BYTES_MAX);
     if (!is_conflict) {
@@ -224,22 +224,34 @@ static void answer_pending(struct receiving *all, const struct record *record)
     api_refuse(all->request, &problem);
 }
 
+static void answer_one(struct receiving *all, const struct received *item)
+{
+    switch (received_as(item->made.engine.decision.kind)) {
+    case RECEIVED_OTHER:
+    case RECEIVED_STALE: answer_receipts(all); return;
+    case RECEIVED_NEW:
+    case RECEIVED_AGAIN:
+    case RECEIVED_LATE: break;
+    }
+    if (record_sealed(record_of(item))) {
+        answer_outcome(all, item);
+    } else {
+        answer_pending(all, record_of(item));
+    }
+}
+
 /* Answer; this frees everything but the plan. */
 static void answer(struct receiving *all)
 {
     struct inbox_plan *plan = all->plan;
-    const struct received *first = all->items;
     bool is_one = all->source->config->mode == CONFIG_MODE_SYNC && all->events.count == 1;
     for (size_t i = 0; i < all->events.count; i++) {
         report(&all->items[i], is_one ? 0 : 200);
     }
-    enum decision_kind kind = is_one ? first->made.engine.decision.kind : DECISION_NOTHING;
-    if (!is_one || kind == DECISION_CONFLICT_REJECTED || kind == DECISION_STALE_VERSION) {
-        answer_receipts(all);
-    } else if (record_sealed(record_of(first))) {
-        answer_outcome(all, first);
+    if (is_one) {
+        answer_one(all, all->items);
     } else {
-        answer_pending(all, record_of(first));
+        answer_receipts(all);
     }
     inbox_plan_drop(plan);
 }

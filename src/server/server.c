@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "http/fields.h"
 #include "server/impl.h"
 #include "store/journal/journal.h"
 
@@ -71,6 +72,17 @@ const char *server_store_shown(const char *url, struct arena *arena)
     bool fits = buf_status(&text) == OK && arena_copy(arena, buf_view(&text), &shown) == OK;
     buf_release(&text);
     return fits ? shown.data : "(a URL that does not fit)";
+}
+
+bool server_is_answer_meta(struct slice meta)
+{
+    return fields_is_ours(meta);
+}
+
+enum status server_answer_meta(const struct json_value *headers, struct slice type,
+    struct arena *arena, struct buf *out, struct err *err)
+{
+    return fields_keep_listed(headers, type, arena, out, err);
 }
 
 /* A login has 1024 descriptors but may raise that: connections_max should mean what it says. If the

@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "canon/json.h"
 #include "config/config.h"
 
 struct server;
@@ -110,6 +111,14 @@ enum status server_inbox_try(const struct server_inbox_trial *trial, struct buf 
 /* The signature fields of a request by a sender of this preset. E_INVALID, E_NOMEM. */
 enum status server_inbox_sign(const char *preset, struct slice secret, const char *id,
     struct slice body, int64_t now_ms, struct buf *out, struct err *err) MUST_CHECK;
+
+/* Whether the meta of an outcome is that of an HTTP answer, as the gateway keeps it. */
+bool server_is_answer_meta(struct slice meta);
+/* Appends the meta of an HTTP answer with these headers, as [["Content-Type","text/plain"],…]. A
+ * type that is not empty becomes Content-Type if the list has none. E_INVALID names the header that
+ * is malformed or is never kept; E_LIMIT, E_NOMEM. */
+enum status server_answer_meta(const struct json_value *headers, struct slice type,
+    struct arena *arena, struct buf *out, struct err *err) MUST_CHECK;
 
 struct api_policy;
 /* The tokens of a configuration, in its memory. E_NOMEM. */

@@ -74,7 +74,9 @@ def test_settled_as_executed_it_is_replayed(once, tmp_path, killed):
     assert runs(tmp_path) == ["ran"]
     shown = json.loads(once("show", killed, "--json").text)
     assert (shown["status"], shown["effect_id"]) == ("executed", "ch_1")
-    assert "looked at the ledger" in once("why", killed).text
+    story = once("why", killed).text
+    assert "looked at the ledger" in story
+    assert "resolve: resolved, attempt 1" in story and "fence 0" not in story  # it names none
 
 
 def test_settled_as_failed_it_is_replayed_with_its_code(once, tmp_path, killed):

@@ -428,6 +428,8 @@ def test_the_evidence_has_each_step_of_a_delivery(inbox, handler):
     assert [entry["type"] for entry in entries if entry["type"] != "access.read"] == [
         "delivery.received", "execution.started", "delivery.retried", "execution.started",
         "delivery.dead_lettered", "delivery.skipped"]
+    decided = entries[-1]["decided"]
+    assert decided["wanted_version"] == decided["version"] > 0  # only what was read is skipped
     server.stop()
     done = server.cli("verify", "--redecide", "--store", server.store)
     assert done.returncode == 0, done.stderr

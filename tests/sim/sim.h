@@ -25,9 +25,9 @@
 #include "engine/janitor.h"
 #include "engine/query.h"
 #include "prng.h"
-#include "shaky.h"
 #include "store/fault.h"
 #include "store/mem.h"
+#include "store/shaky.h"
 
 enum {
     SIM_KEYS = 6, /* two tenants with the same three keys */

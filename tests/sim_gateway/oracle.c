@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "sim_gateway.h"
 
 struct sim_attempt *oracle_attempt(struct slice operation_id, uint64_t fence)
@@ -152,11 +153,29 @@ static void resolved(struct sim_attempt *attempt, const struct engine_call *call
     }
 }
 
+/* One request asks the upstream at most once, so it begins at most twice: otherwise a client that
+ * stays would make the gateway ask as fast as the upstream answers. */
+static void held(const struct engine_call *call)
+{
+    char id[24];
+    uint64_t number = 0;
+    read_request_id(call->request.trace, id);
+    ASSERT(text_u64(slice_str(id + 2), &number) && number < SIM_REQUESTS_MAX);
+    if (++sim->held[number] == 2) {
+        sim_note(SOMETIMES_STILL_HELD);
+    } else if (sim->held[number] > 2) {
+        sim_violate("request %s asks the upstream again and again", id);
+    }
+}
+
 void oracle_committed(const struct engine_call *call)
 {
     if (call->decision.kind == DECISION_FIRST_SEEN) {
         granted(call);
         return;
+    }
+    if (call->decision.kind == DECISION_HELD_UNKNOWN) {
+        held(call);
     }
     struct sim_attempt *attempt = attempt_of(call);
     if (call->decision.kind == DECISION_STALE_FENCE && slice_is(call->request.actor, "reconcile")) {

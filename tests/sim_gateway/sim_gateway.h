@@ -46,6 +46,7 @@ enum {
     SIM_BATCH_CALLS = 160,
     SIM_ATTEMPTS_MAX = 1024,
     SIM_ORPHANS_MAX = 256,
+    SIM_REQUESTS_MAX = 4096, /* of clients */
     SIM_STEPS = 400,
     SIM_QUIET_MS = 10000, /* of the routes, and their timeout.total */
     SIM_LEASE_MS = 15000, /* likewise */
@@ -66,6 +67,7 @@ enum sim_route { ROUTE_HOLD, ROUTE_RECONCILE, ROUTE_TAKEOVER };
     X(CONFLICTS, "conflicts refused")                                                              \
     X(IN_PROGRESS, "in progress answered")                                                         \
     X(HELD, "held unknown answered")                                                               \
+    X(STILL_HELD, "held unknown after the upstream was asked")                                     \
     X(WAITED, "duplicates that waited")                                                            \
     X(LONG, "long answers sealed from their head")                                                 \
     X(GIVEN_IN_PIECES, "answers given piece by piece")                                             \
@@ -186,6 +188,7 @@ struct sim {
     size_t orphan_count;
     uint64_t answer_count;
     uint64_t request_count;
+    unsigned char held[SIM_REQUESTS_MAX]; /* how often each was decided as held unknown */
 
     /* The process. */
     bool is_narrow;           /* most requests are for one key, which the upstream is asked about */

@@ -24,6 +24,10 @@ const struct subject subjects[] = {
         .durable = true,
         .ring = true,
         .form = "%s/data?write=uring"},
+    {.name = "journal on a disk that loses its power",
+        .durable = true,
+        .shaky = true,
+        .form = "%s/data?background=off&write=buffered"},
     {.name = "fault(mem)", .fault = true, .form = "mem:"},
     {.name = "fault(journal)", .durable = true, .fault = true, .form = "journal:%s/data"},
     {.name = "trace(journal)", .durable = true, .trace = true, .form = "journal:%s/data"},
@@ -105,7 +109,8 @@ static void count_line(void *context, const char *line)
 struct store *subject_open(struct fixture *fixture)
 {
     struct err err = {0};
-    struct store_options options = {.clock = &kit_clock};
+    struct store_options options = {
+        .clock = &kit_clock, .io = fixture->subject->shaky ? &fixture->shaky.io : NULL};
     struct store *store = NULL;
     enum status status = fixture->subject->hub
                              ? store_mem_hub_open(fixture->hub, NULL, &store, &err)
@@ -138,6 +143,9 @@ int subject_setup(void **state)
         struct store_options options = {.clock = &kit_clock};
         assert_int_equal(store_mem_hub_new(&options, NULL, &fixture->hub, NULL), OK);
     }
+    if (fixture->subject->shaky) {
+        shaky_init(&fixture->shaky);
+    }
     fixture->store = subject_open(fixture);
     struct store_identity identity;
     fixture->store->ops->identity(fixture->store, &identity, NULL);
@@ -152,6 +160,7 @@ int subject_teardown(void **state)
     assert_int_equal(kit_close(fixture->store), OK);
     assert_true(!fixture->subject->trace || fixture->lines > 0);
     store_mem_hub_free(fixture->hub);
+    shaky_release(&fixture->shaky);
     kit_dir_remove(&fixture->dir);
     arena_release(&fixture->arena);
     *state = (void *)(uintptr_t)fixture->subject;
@@ -162,7 +171,11 @@ int subject_teardown(void **state)
 void subject_reopen(struct fixture *fixture)
 {
     if (fixture->subject->durable) {
+        struct prng prng = {.state = fixture->reopened++};
         assert_int_equal(kit_close(fixture->store), OK);
+        if (fixture->subject->shaky) {
+            (void)shaky_revive(&fixture->shaky, &prng, true);
+        }
         fixture->store = subject_open(fixture);
     }
 }

@@ -9,6 +9,7 @@
 
 #include "store/kit.h"
 #include "store/mem.h"
+#include "store/shaky.h"
 
 struct subject {
     const char *name;
@@ -17,6 +18,7 @@ struct subject {
     bool fault;         /* wrapped in a fault store, no fault armed */
     bool trace;         /* wrapped in a trace store */
     bool ring;          /* needs io_uring */
+    bool shaky;         /* on a disk that loses power between two openings */
     bool shared;        /* several handles at once: test_shared.c runs on it too */
     const char *form;   /* the URL; %s is a directory */
     const char *server; /* of one that needs a server: the environment variable with its URL, to
@@ -29,9 +31,6 @@ bool subject_runs(const struct subject *subject);
 extern const struct subject subjects[];
 extern const size_t subjects_count;
 
-/* With a server, a program runs on the stores that need it; without one, on all others. */
-bool subject_runs(const struct subject *subject);
-
 struct fixture {
     const struct subject *subject;
     struct kit_dir dir;
@@ -41,6 +40,8 @@ struct fixture {
     unsigned char chain_id[16]; /* that the first opening had */
     struct arena arena;
     atomic_uint lines; /* of the trace */
+    struct shaky shaky;
+    uint64_t reopened;
 };
 
 /* Setup and teardown of a test whose initial state is a subject. */

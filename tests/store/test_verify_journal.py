@@ -68,7 +68,8 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def copy(small, tmp_path):
-    return Path(shutil.copytree(small, tmp_path / "data"))
+    """Without `reached`, which would give most of what is forged away."""
+    return Path(shutil.copytree(small, tmp_path / "data", ignore=shutil.ignore_patterns("reached")))
 
 
 def test_a_stranger_can_read_it_in_one_sitting():
@@ -188,6 +189,22 @@ class Forge:
             out += b"ONCB" + struct.pack("<I", crc32c(rest, self.seed ^ at)) + rest + body
             out += bytes(length - content)
         path.write_bytes(out + bytes(max(0, self.size - len(out))))
+
+
+def test_a_whole_last_batch_that_is_gone_is_damage_to_both(small, copy):
+    """Only the file `reached`, which a close writes, shows it."""
+    segment, reached = copy / "segment-0000000000000001", copy / "reached"
+    good, mark = segment.read_bytes(), (small / "reached").read_bytes()
+    at = batches(good)[-1][0]
+    segment.write_bytes(good[:at] + bytes(len(good) - at))
+    assert agree(copy) == "ok"
+    reached.write_bytes(mark)
+    assert agree(copy) == "damaged"
+    segment.write_bytes(good)
+    assert agree(copy) == "ok"
+    for byte in (0, 8, 32, 48, 127):
+        reached.write_bytes(mark[:byte] + bytes([mark[byte] ^ 4]) + mark[byte + 1:])
+        assert agree(copy) == "damaged", byte
 
 
 def test_a_segment_put_together_again_is_good_to_both(copy):

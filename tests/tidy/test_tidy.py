@@ -133,6 +133,12 @@ CASES = {
         THING, include('"core/decide.h"'), f"{THING}:3: base may not include core"),
     "only lib and cli include the public header": (
         THING, include('"once/once.h"'), f"{THING}:3: base may not include once"),
+    "the command line reaches past its headers": (
+        "src/cli/show.c", '#include "lib/inspect.h"\n#include "lib/call.h"\n',
+        "src/cli/show.c:2: cli may not include lib"),
+    "the command line speaks HTTP itself": (
+        "src/cli/show.c", '#include "http/fields.h"\n',
+        "src/cli/show.c:1: cli may not include http"),
     "a folder nobody placed": (
         "src/misc/x.c", "int misc_x;\n", "src/misc/x.c:1: src/misc has no place"),
     "an include without its folder": (

@@ -79,12 +79,22 @@ static int make_original(void **state)
     return 0;
 }
 
+static void reached_put(const struct world *world)
+{
+    char command[256];
+    (void)snprintf(
+        command, sizeof command, "cp %s/reached %s/", original->directory, world->directory);
+    assert_int_equal(system(command), 0);
+}
+
+/* Without `reached`: who forges a journal removes it. */
 static int set_up(void **state)
 {
     char command[256];
     (void)start(state);
     struct world *world = *state;
-    (void)snprintf(command, sizeof command, "cp -r %s %s", original->directory, world->directory);
+    (void)snprintf(command, sizeof command, "cp -r %s %s && rm %s/reached", original->directory,
+        world->directory, world->directory);
     assert_int_equal(system(command), 0);
     world->identity = original->identity;
     world->chain = original->chain;
@@ -348,6 +358,47 @@ static void a_journal_that_was_cut_is_older_than_its_checkpoint(void **state)
     assert_int_equal(damages(world, false, buf_view(&world->note)), 1);
     assert_true(says(world, "older than the checkpoint"));
     assert_int_equal(world->result.good_seq, last);
+}
+
+/* The forger of the tests above knew nothing of `reached`, or the end was lost by the disk. */
+static void a_journal_that_was_cut_is_shorter_than_it_was_when_closed(void **state)
+{
+    struct world *world = *state;
+    reached_put(world);
+    assert_fine(world, true);
+    world->forge.batch_count--;
+    while (world->forge.frames[world->forge.count - 1].batch >= world->forge.batch_count) {
+        world->forge.count--;
+    }
+    forge_save(&world->forge);
+    assert_int_equal(damages(world, false, SLICE_EMPTY), 1);
+    assert_true(says(world, "ends before"));
+}
+
+static void a_history_chained_anew_is_not_the_one_that_was_closed(void **state)
+{
+    struct world *world = *state;
+    reached_put(world);
+    assert_true(forge_replace(&world->forge, "\"actor\":\"alice\"", "\"actor\":\"malic\""));
+    forge_rechain(&world->forge, &world->identity);
+    forge_save(&world->forge);
+    assert_int_equal(damages(world, false, SLICE_EMPTY), 1);
+    assert_true(says(world, "when it was closed"));
+}
+
+static void every_flipped_bit_of_reached_is_found(void **state)
+{
+    struct world *world = *state;
+    enum { REACHED_BYTES = 128 };
+    char path[128];
+    reached_put(world);
+    (void)snprintf(path, sizeof path, "%s/reached", world->directory);
+    for (uint64_t at = 0; at < REACHED_BYTES; at++) {
+        flip(path, at, (int)(at % 8));
+        assert_true(damages(world, false, SLICE_EMPTY) > 0);
+        flip(path, at, (int)(at % 8));
+    }
+    assert_fine(world, false);
 }
 
 static void a_dropped_batch_is_found(void **state)
@@ -907,6 +958,9 @@ int main(void)
         VERIFY_TEST(a_history_signed_anew_is_found_by_the_checkpoint_kept_elsewhere),
         VERIFY_TEST(a_wrong_decision_with_right_hashes_is_found_by_redecide_only),
         VERIFY_TEST(a_journal_that_was_cut_is_older_than_its_checkpoint),
+        VERIFY_TEST(a_journal_that_was_cut_is_shorter_than_it_was_when_closed),
+        VERIFY_TEST(a_history_chained_anew_is_not_the_one_that_was_closed),
+        VERIFY_TEST(every_flipped_bit_of_reached_is_found),
         VERIFY_TEST(a_dropped_batch_is_found),
         VERIFY_TEST(a_dropped_record_is_found),
         VERIFY_TEST(a_dropped_or_swapped_body_is_found),

@@ -388,7 +388,11 @@ void snapshot_abandon(struct journal *journal);
 enum status journal_maintain(struct store *store, struct err *err);
 enum status background_start(struct journal *journal, struct err *err) MUST_CHECK;
 void background_stop(struct journal *journal);
-/* Reads a witness; ret_mark is untouched if there is none, or it belongs to a different chain. */
+/* Reads a witness. NULL: it is valid, or absent, and then ret_mark is untouched; otherwise what is
+ * wrong with it. */
+const char *witness_load(
+    const struct io *io, const char *path, const unsigned char chain_id[16], struct mark *ret_mark);
+/* The same of a journal; one that is invalid counts as absent. */
 void witness_read(const struct journal *journal, const char *path, struct mark *ret_mark);
 /* E_CORRUPT: the recovered journal ends before the mark. A mark of all zeros always holds. */
 enum status witness_check(const struct journal *journal, const char *path, const struct mark *mark,

@@ -192,22 +192,33 @@ enum status witness_write(struct journal *journal, const char *path, struct err 
     return file_replace(journal, path, slice_of(bytes, sizeof bytes), err);
 }
 
-void witness_read(const struct journal *journal, const char *path, struct mark *ret_mark)
+const char *witness_load(
+    const struct io *io, const char *path, const unsigned char chain_id[16], struct mark *ret_mark)
 {
-    const struct io *io = journal->io;
     unsigned char bytes[WITNESS_BYTES];
     int fd = path[0] == '\0' ? -1 : io->open(io->context, path, O_RDONLY, 0);
     if (fd < 0) {
-        return;
+        return NULL;
     }
     int failed = io_read_full(io, fd, bytes, sizeof bytes, 0);
     (void)io->close(io->context, fd);
-    if (failed != 0 || memcmp(bytes, witness_magic, sizeof witness_magic) != 0 ||
-        memcmp(bytes + 8, journal->identity.keys.chain_id, 16) != 0 ||
+    if (failed != 0) {
+        return "it cannot be read";
+    }
+    if (memcmp(bytes, witness_magic, sizeof witness_magic) != 0 ||
         le32_get(bytes + WITNESS_BYTES - 4) != crc32c(0, bytes, WITNESS_BYTES - 4)) {
-        return;
+        return "its checksum is wrong";
+    }
+    if (memcmp(bytes + 8, chain_id, 16) != 0) {
+        return "it belongs to a different chain";
     }
     mark_decode(bytes + 24, ret_mark);
+    return NULL;
+}
+
+void witness_read(const struct journal *journal, const char *path, struct mark *ret_mark)
+{
+    (void)witness_load(journal->io, path, journal->identity.keys.chain_id, ret_mark);
 }
 
 struct witness_search {

@@ -1,6 +1,7 @@
 #include "store/journal/verify.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/check.h"
@@ -17,6 +18,12 @@ struct journal_verifier {
     struct replay_item item; /* what the visitor is shown */
     uint64_t request_place;  /* of the request body in the current change; 0: absent */
     uint64_t outcome_place;  /* of the outcome body; 0: absent */
+
+    struct mark reached; /* the end when it was last closed; all zeros: not known */
+    uint64_t batch_next; /* after the last batch that was read */
+    uint64_t seq;        /* of the last entry that was read, or that came before all of them */
+    bool has_started;    /* the header of the first segment was read */
+    bool differs;        /* the entry that `reached` names has a different hash */
 };
 
 /* Shows the item. False: the visitor stopped. */
@@ -111,6 +118,11 @@ static bool show_entry(struct journal_verifier *self, const struct journal_walk 
     if (wrong != NULL) {
         return show_damage(self, wrong, true);
     }
+    if (entry.kind == ENTRY_EVIDENCE) {
+        self->seq = entry.seq;
+        self->differs = self->differs || (entry.seq == self->reached.seq &&
+                                             !digest_equal(&entry.hash, &self->reached.hash));
+    }
     self->item.entry = &entry;
     self->item.tenant_known = entry_has_tenant(walk->frame->payload);
     return show(self, REPLAY_ENTRY);
@@ -144,12 +156,18 @@ static bool show_segment(struct journal_verifier *self, const struct journal_wal
         self->item.hash_before = walk->header->mark.hash;
         self->item.batch = walk->header->mark.batch;
     }
+    if (walk->header != NULL && !self->has_started) {
+        self->has_started = true;
+        self->seq = walk->header->mark.seq;
+        self->batch_next = walk->header->mark.batch;
+    }
     return show(self, REPLAY_PART);
 }
 
 static bool show_batch(struct journal_verifier *self, const struct journal_walk *walk)
 {
     change_clear(self);
+    self->batch_next = walk->batch->number + 1;
     self->item.batch = walk->batch->number;
     self->item.time_ms = walk->batch->moment.time_ms;
     self->item.fence = walk->batch->fence;
@@ -172,6 +190,40 @@ static bool on_walk(void *context, const struct journal_walk *walk)
     }
     change_clear(self);
     return show_damage(self, walk->text, true);
+}
+
+/* ---- the end ------------------------------------------------------------------------------ */
+
+/* Reads `reached`, before the batches: later ones may be written meanwhile. */
+static void read_reached(struct journal_verifier *self, const unsigned char chain_id[16])
+{
+    char path[PATH_BYTES_MAX + 16];
+    char text[128];
+    (void)snprintf(path, sizeof path, "%s/reached", self->path);
+    const char *wrong = witness_load(self->io, path, chain_id, &self->reached);
+    if (wrong != NULL) {
+        (void)snprintf(text, sizeof text, "the file 'reached' is damaged: %s", wrong);
+        (void)show_damage(self, text, false);
+    }
+}
+
+/* Only this shows that a whole last batch is gone. */
+static void check_reached(struct journal_verifier *self)
+{
+    char text[160];
+    const struct mark *mark = &self->reached;
+    self->item = (struct replay_item){.part = 0};
+    if (self->batch_next < mark->batch || self->seq < mark->seq) {
+        (void)snprintf(text, sizeof text,
+            "the journal ends before batch %" PRIu64 ", entry %" PRIu64
+            ", where it ended when it was closed",
+            mark->batch, mark->seq);
+        (void)show_damage(self, text, true);
+    } else if (self->differs) {
+        (void)snprintf(text, sizeof text,
+            "entry %" PRIu64 " is not the one that was there when it was closed", mark->seq);
+        (void)show_damage(self, text, false);
+    }
 }
 
 /* ---- the identity ------------------------------------------------------------------------- */
@@ -227,6 +279,9 @@ static enum status show_identity(struct journal_verifier *self, struct err *err)
         self->item.inherits = wrong == NULL && !bytes_zero(&identity.origin, DIGEST_BYTES);
         (void)show(self, REPLAY_IDENTITY);
     }
+    if (wrong == NULL && !self->stopped) {
+        read_reached(self, identity.keys.chain_id);
+    }
     mem_wipe(bytes, sizeof bytes);
     mem_wipe(&identity, sizeof identity);
     return OK;
@@ -242,7 +297,11 @@ enum status journal_verify(const char *path_and_options, const struct store_opti
     if (status == OK) {
         status = show_identity(&self, err);
     }
-    return status != OK || self.stopped
-               ? status
-               : journal_walk(self.path, self.io, mem, on_walk, &self, err);
+    if (status == OK && !self.stopped) {
+        status = journal_walk(self.path, self.io, mem, on_walk, &self, err);
+    }
+    if (status == OK && !self.stopped) {
+        check_reached(&self);
+    }
+    return status;
 }

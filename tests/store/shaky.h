@@ -7,9 +7,11 @@
  *
  * A machine that is dead answers every call with EIO and changes nothing any more, so that a store
  * can be closed without leaving more behind than a killed process would.
+ *
+ * The simulator's journal is on it, and so is a subject of the conformance suite. One thread.
  */
-#ifndef ONCE_TESTS_SIM_SHAKY_H
-#define ONCE_TESTS_SIM_SHAKY_H
+#ifndef ONCE_TESTS_STORE_SHAKY_H
+#define ONCE_TESTS_STORE_SHAKY_H
 
 #include "base/io.h"
 #include "prng.h"

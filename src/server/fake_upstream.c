@@ -1,4 +1,4 @@
-#include "cli/fake_upstream.h"
+#include "server/fake_upstream.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

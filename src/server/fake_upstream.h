@@ -8,8 +8,8 @@
  * Threads:   all functions on one thread. A separate thread accepts, and each connection has its
  *            own.
  */
-#ifndef ONCE_CLI_FAKE_UPSTREAM_H
-#define ONCE_CLI_FAKE_UPSTREAM_H
+#ifndef ONCE_SERVER_FAKE_UPSTREAM_H
+#define ONCE_SERVER_FAKE_UPSTREAM_H
 
 #include "base/err.h"
 #include "config/cases.h"

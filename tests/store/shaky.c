@@ -1,4 +1,4 @@
-#include "shaky.h"
+#include "store/shaky.h"
 
 #include <errno.h>
 #include <fcntl.h>
