@@ -129,21 +129,21 @@ def ask(script, *words):
     return json.loads(lines[-1])
 
 
-def install(directory):
+def install(directory, folder, script):
     """The script with its packages; npm's cache has them after the first time."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         raise Missing("npm or node is not installed")
-    place = directory / "jobs"
+    place = directory / folder
     place.mkdir()
-    for name in ("package.json", "package-lock.json", "jobs.mjs"):
-        shutil.copy(HERE / "jobs" / name, place)
-    say("installing graphile-worker and pg-boss")
+    for name in ("package.json", "package-lock.json", script):
+        shutil.copy(HERE / folder / name, place)
+    say(f"installing the packages of bench/{folder}")
     done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts",
         "--prefer-offline"], cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=NPM_S)
     if done.returncode != 0:
         raise Missing(f"npm ci: {done.stderr[-300:]}")
-    return place / "jobs.mjs"
+    return place / script
 
 
 class Pending(Effects):
@@ -197,7 +197,7 @@ class Bench(bench_gateway.Bench):
             capture_output=True)
         if done.returncode != 0:
             raise Missing(f"once migrate: {done.stderr}")
-        script = install(self.directory)
+        script = install(self.directory, "jobs", "jobs.mjs")
         return script, [self.start(OnceJournal, self.binary, behind),
             self.start(OncePostgres, self.binary, behind, database),
             *[self.join(kind(self.directory, database, script, behind))
