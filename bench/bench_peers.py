@@ -24,8 +24,8 @@ import sys
 import bench_gateway
 from bench_effects import install
 from bench_gateway import Gateway, Loaded, REPLAYED
-from bench_http import (CONNECTIONS, MARKS, PAYLOAD, Missing, Process, Redis, free_port, listens,
-    wait_until)
+from bench_http import (CONNECTIONS, KEY_DIGITS, MARKS, PAYLOAD, Missing, Process, Redis,
+    free_port, listens, wait_until)
 from measure import rate_row
 
 RESTATE = "node_modules/@restatedev/restate-server-linux-x64/bin/restate-server"
@@ -33,9 +33,9 @@ QUIET = {"RESTATE_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1", "RESTATE_LOGG
     "NODE_ENV": "production"}
 
 
-def get(port, path, method="GET", body=None):
+def get(port, path, method="GET", body=None, fields=()):
     wire = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    wire.request(method, path, body, {"Content-Type": "application/json"})
+    wire.request(method, path, body, {"Content-Type": "application/json", **dict(fields)})
     answer = wire.getresponse()
     text = answer.read().decode()
     wire.close()
@@ -64,14 +64,13 @@ class Whole(Loaded):
     """What does the whole job: processes of its own, and the service."""
 
     path = "/v1/payments"
-    fresh = 0  # keys to be sent again and again that have not run yet
+    body = '{"order":"4711","payload":%s}' % PAYLOAD
 
     def __init__(self, directory, tools, script, *words):
         super().__init__(directory, tools)
-        body = '{"order":"%s","payload":%s}' % (MARKS, PAYLOAD)
         self.request.write_text(f"POST {self.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
-            f"application/json\r\nIdempotency-Key: {MARKS}\r\nContent-Length: {len(body)}\r\n\r\n"
-            f"{body}", newline="")
+            f"application/json\r\nIdempotency-Key: {MARKS}\r\nContent-Length: {len(self.body)}\r\n"
+            f"\r\n{self.body}", newline="")
         self.parts = []
         self.begin(directory, script, *words)
 
@@ -84,18 +83,20 @@ class Whole(Loaded):
         return service
 
     def again(self):
-        """From now on the same keys again and again. The first of each still runs."""
-        self.keys, self.start, self.fresh = REPLAYED, self.first(), REPLAYED
+        """From now on the same keys again and again. Each has run when this returns."""
+        first = self.first()
+        for number in range(first, first + REPLAYED):
+            key = f"{number:0{KEY_DIGITS}d}"
+            get(self.port, self.path, "POST", self.body, {"Idempotency-Key": key})
+        self.keys, self.start = REPLAYED, first
 
     def load(self, seconds, first=None):
         before = self.parts[0].runs()
         rate, calls = Loaded.load(self, seconds, self.start if self.keys else first)
         ran = self.parts[0].runs() - before
-        # Those that wrk no longer waited for when its time was over may have run as well.
-        if ran > self.fresh if self.keys else not calls <= ran <= calls + CONNECTIONS:
+        # Those that wrk no longer waited for when its time was over have run as well.
+        if ran if self.keys else not calls <= ran <= calls + CONNECTIONS:
             raise Missing(f"{self.name}: {ran} runs for {calls} requests")
-        if self.keys:
-            self.fresh -= ran
         return rate, calls
 
     def cpu_s(self):
@@ -147,30 +148,32 @@ class Restate(Whole):
 
 class Bench(bench_gateway.Bench):
     def job(self, ident, kind, compared, script):
-        """Both rows of one peer."""
+        """The rows of one peer."""
         once = self.start(OnceWhole, script, self.binary)
         peer = self.start(kind, script)
         what = f"{{}} through the gateway to a service in Node, {CONNECTIONS} connections"
-        ours, theirs = self.turns_of(once, peer)
-        if self.only in ("", ident):
-            print(json.dumps(rate_row(ident, what.format("first-time POSTs"), "requests/s",
-                compared, None, ours, theirs)), flush=True)
-        for one in (once, peer):
-            one.again()
-        ours, theirs = self.turns_of(once, peer)
-        print(json.dumps(rate_row(f"{ident}-replay", what.format("replays"), "requests/s", compared,
-            None, ours, theirs)), flush=True)
+        for one, sent in ((ident, "first-time POSTs"), (f"{ident}-replay", "replays")):
+            if self.only not in ("", one):
+                continue
+            if sent == "replays":
+                once.again()
+                peer.again()
+            ours, theirs = self.turns_of(once, peer)
+            yield rate_row(one, what.format(sent), "requests/s", compared, None, ours, theirs)
 
     def run(self):
         for ident, kind, compared in (("job-powertools", Powertools, "Powertools and Redis"),
                 ("job-restate", Restate, "Restate")):
-            if self.only not in ("", ident, f"{ident}-replay"):
+            left = [one for one in (ident, f"{ident}-replay") if self.only in ("", one)]
+            if not left:
                 continue
             try:
                 script = install(self.directory, "peers", "service.mjs")
-                self.job(ident, kind, compared, script)
+                for row in self.job(ident, kind, compared, script):
+                    print(json.dumps(row), flush=True)
+                    left.remove(row["id"])
             except Missing as fault:
-                for one in (ident, f"{ident}-replay"):
+                for one in left:
                     print(json.dumps({"id": one, "what": compared, "skipped": str(fault)}),
                         flush=True)
             finally:
