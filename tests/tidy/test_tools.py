@@ -259,6 +259,13 @@ def test_without_the_right_to_install_the_one_line_is_printed(tmp_path):
     assert not (tmp_path / "asked").exists()
 
 
+@pytest.mark.parametrize("output, skips", [("s\n1 skipped in 0.10s\n", True),
+    ("3 skipped, 1 warning in 0.10s\n", True), ("1 passed, 2 skipped in 1.00s\n", False),
+    ("1 failed, 2 skipped in 1.00s\n", False), ("2 passed in 1.00s\n", False)])
+def test_a_test_that_was_skipped_catches_no_planted_bug(output, skips):
+    assert bool(mutants.ONLY_SKIPPED.search(output)) == skips
+
+
 # ---- The benchmarks' own arithmetic --------------------------------------------------------------
 
 
