@@ -20,9 +20,10 @@ import sys
 import time
 
 import bench_gateway
-from bench_gateway import Gateway, Loaded, Origin, row
-from bench_http import (CONNECTIONS, MARKS, PAYLOAD, Missing, free_port, listens,
-    request_text, say, wait_until)
+from bench_gateway import Gateway, Loaded, Origin
+from bench_http import (CONNECTIONS, MARKS, PAYLOAD, Missing, free_port, listens, request_text,
+    wait_until)
+from measure import rate_row, say
 
 SETTLE_S = 120  # for what is left when the load ends
 
@@ -69,13 +70,13 @@ class Door(Loaded):
         return sum(int(count) for count in re.findall(r'^once_dispatch_attempts_total{kind="'
             rf'{self.kind}",[^}}]*verdict="executed"}} (\d+)', self.metrics(), re.M))
 
-    def load(self, seconds, first=None, ours=True):
+    def load(self, seconds, first=None):
         if self.kind is None:
-            return super().load(seconds, first, ours)
+            return super().load(seconds, first)
         before, begun = self.executed(), time.monotonic()
-        _, result = super().load(seconds, first, ours)
+        _, calls = super().load(seconds, first)
         # The counts of a shared store may be a little old.
-        while self.executed() - before < result["requests"] or \
+        while self.executed() - before < calls or \
                 sum(self.unsettled().values()) > self.resting:
             if time.monotonic() > begun + seconds + SETTLE_S:
                 raise Missing(f"{self.name}: not settled after {SETTLE_S} s: {self.unsettled()}")
@@ -83,9 +84,9 @@ class Door(Loaded):
         took = time.monotonic() - begun
         # Those that wrk no longer waited for when its time was over are there as well.
         self.done = done = self.executed() - before
-        if not result["requests"] <= done <= result["requests"] + CONNECTIONS:
-            raise Missing(f"{self.name}: {done} of {result['requests']} were called out for")
-        return done / took, result
+        if not calls <= done <= calls + CONNECTIONS:
+            raise Missing(f"{self.name}: {done} of {calls} were called out for")
+        return done / took, done
 
 
 class Effects(Door):
@@ -152,8 +153,8 @@ class Bench(bench_gateway.Bench):
         door = self.start(kind, self.binary, behind)
         other = self.start(peer, self.binary, behind)
         try:
-            ours, theirs = self.rounds_of(door, other)
-            print(json.dumps(row(ident, kind.what, "requests/s", COMPARED[peer], bar, ours,
+            ours, theirs = self.turns_of(door, other)
+            print(json.dumps(rate_row(ident, kind.what, "requests/s", COMPARED[peer], bar, ours,
                 theirs)), flush=True)
         finally:
             for one in (door, other):

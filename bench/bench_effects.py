@@ -17,7 +17,6 @@ other programs do (bench.h).
 """
 import http.client
 import json
-import os
 import re
 import secrets
 import shutil
@@ -29,15 +28,14 @@ from pathlib import Path
 
 import bench_gateway
 from bench_doors import Effects
-from bench_gateway import Loaded, Origin, row
-from bench_http import (HERE, PAYLOAD, Missing, Postgres, Process, free_port, say,
-    wait_until)
+from bench_gateway import Loaded, Origin
+from bench_http import HERE, PAYLOAD, Missing, Postgres, Process, free_port, wait_until
+from measure import row, say
 
 JOBS = ("B11-jobs", "B11-jobs-pg", "B11-delay")
 PENDING = ("B11-pending", "B11-memory")
 DELAY_RATE = 200  # creations a second: low, so that nothing queues
 NPM_S = 300
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Provider(Origin):
@@ -131,21 +129,21 @@ def ask(script, *words):
     return json.loads(lines[-1])
 
 
-def install(directory):
+def install(directory, folder, script):
     """The script with its packages; npm's cache has them after the first time."""
     if shutil.which("npm") is None or shutil.which("node") is None:
         raise Missing("npm or node is not installed")
-    place = directory / "jobs"
+    place = directory / folder
     place.mkdir()
-    for name in ("package.json", "package-lock.json", "jobs.mjs"):
-        shutil.copy(HERE / "jobs" / name, place)
-    say("installing graphile-worker and pg-boss")
+    for name in ("package.json", "package-lock.json", script):
+        shutil.copy(HERE / folder / name, place)
+    say(f"installing the packages of bench/{folder}")
     done = subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts",
         "--prefer-offline"], cwd=place, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=NPM_S)
     if done.returncode != 0:
         raise Missing(f"npm ci: {done.stderr[-300:]}")
-    return place / "jobs.mjs"
+    return place / script
 
 
 class Pending(Effects):
@@ -163,10 +161,6 @@ class Pending(Effects):
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s*(\d+)", text).group(1)) * 1024
 
-    def processor_s(self):
-        words = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(words[11]) + int(words[12])) / TICKS
-
     def waiting(self):
         return self.unsettled().get("pending", 0)
 
@@ -181,11 +175,11 @@ class Pending(Effects):
         """(sent a second, processor seconds of each) from the first one that is sent."""
         begun = self.executed()
         wait_until(lambda: self.executed() > begun, "sending")
-        first, at, used = self.executed(), time.monotonic(), self.processor_s()
+        first, at, used = self.executed(), time.monotonic(), self.cpu_s()
         while time.monotonic() < at + seconds and self.waiting() > 0:
             time.sleep(0.1)
         done, took = self.executed() - first, time.monotonic() - at
-        return done / took, (self.processor_s() - used) / done
+        return done / took, (self.cpu_s() - used) / done
 
 
 class Bench(bench_gateway.Bench):
@@ -203,7 +197,7 @@ class Bench(bench_gateway.Bench):
             capture_output=True)
         if done.returncode != 0:
             raise Missing(f"once migrate: {done.stderr}")
-        script = install(self.directory)
+        script = install(self.directory, "jobs", "jobs.mjs")
         return script, [self.start(OnceJournal, self.binary, behind),
             self.start(OncePostgres, self.binary, behind, database),
             *[self.join(kind(self.directory, database, script, behind))

@@ -10,6 +10,7 @@ gateway only, for a profile.
   B5         first-time POSTs through the gateway, two durable commits each ÷ nginx proxy_pass
   B5-direct  the same ÷ the upstream itself
   B6         replays by the gateway ÷ nginx answering a static 200
+  B6-soon    the same with `evidence.replays: soon`
   B6-flood   a flood of one key, nearly all refused with 429; and a quiet key's latency meanwhile
   G-memory   resident memory of a gateway for each of 10,000 open connections
 """
@@ -19,14 +20,14 @@ import pwd
 import re
 import resource
 import socket
-import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from bench_http import (CONNECTIONS, CORES, HERE, KEY_DIGITS, MARKS, PAYLOAD, Missing, Nginx, Web,
-    found, free_port, listens, say, wait_until, whole)
+    found, free_port, listens, wait_until, whole)
+from measure import half_load, rate_row, say, take_turns
 
 REPLAYED = 1000  # keys whose replays are asked for
 OPEN = 10_000  # connections that are held open
@@ -46,18 +47,8 @@ class Loaded(Web):
         super().__init__(directory, tools)
         self.request.write_text(request_text(), newline="")
 
-    def load(self, seconds, first=None, ours=True):
-        words = [str(first or self.first())] + ([str(self.keys)] if self.keys else [])
-        done = subprocess.run([found("wrk"), f"-t{CORES}", f"-c{CONNECTIONS}",
-            f"-d{whole(seconds)}s", "-s", HERE / "begin.lua", f"http://127.0.0.1:{self.port}",
-            "--", self.request, *words], capture_output=True, text=True)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        if done.returncode != 0 or not lines:
-            raise Missing(f"wrk: {done.stderr or done.stdout}")
-        result = json.loads(lines[-1])
-        if ours and result["errors"]:
-            raise Missing(f"{self.name}: {result['errors']} of wrk's requests failed")
-        return result["requests"] / result["seconds"], result
+    def load(self, seconds, first=None):
+        return Web.load(self, seconds, *([str(self.keys)] if self.keys else []), first=first)
 
 
 class Origin(Nginx, Loaded):
@@ -70,8 +61,8 @@ class Origin(Nginx, Loaded):
         Nginx.__init__(self, directory, tools, port)
         self.request.write_text(request_text(), newline="")
 
-    def load(self, seconds, first=None, ours=True):
-        return Loaded.load(self, seconds, first, ours)
+    def load(self, seconds, first=None):
+        return Loaded.load(self, seconds, first)
 
 
 class Proxy(Loaded):
@@ -108,11 +99,13 @@ http {{
 class Gateway(Loaded):
     name = "gateway"
     limits = "{duplicate_rate: 0, connections_max: 20000}"
+    settings = ""
 
     def __init__(self, directory, tools, binary, upstream):
         super().__init__(directory, tools)
         config = self.directory / "once.yaml"
-        config.write_text(f"log: {{decisions: false}}\nlimits: {self.limits}\n")
+        config.write_text(f"log: {{decisions: false}}\nlimits: {self.limits}\n"
+            f"{self.settings}")
         self.launch(binary, "gateway", "--listen", "127.0.0.1:0", "--upstream",
             f"http://127.0.0.1:{upstream}", "--config", config, "--store",
             f"journal:{self.directory}/data")
@@ -131,6 +124,7 @@ class Replays(Gateway):
     """The same keys again and again."""
 
     name = "replays"
+    what = "replays by the gateway"
     keys = REPLAYED
 
     def __init__(self, *words):
@@ -148,10 +142,18 @@ class Replays(Gateway):
                 raise Missing(f"the gateway answered {answer[:300]!r}")
             return answer
 
-    def load(self, seconds, first=None, ours=True):
+    def load(self, seconds, first=None):
         if b"Idempotent-Replayed: true" not in self.once(f"{self.start:0{KEY_DIGITS}d}"):
             raise Missing("the gateway did not replay")
-        return super().load(seconds, self.start, ours)
+        return super().load(seconds, self.start)
+
+
+class Soon(Replays):
+    """An entry about a replay follows its answer within 10 ms."""
+
+    name = "replays-soon"
+    what = "replays, `evidence.replays: soon`"
+    settings = "evidence: {replays: soon}\n"
 
 
 class Flooded(Replays):
@@ -187,15 +189,6 @@ class Flooded(Replays):
         return result["requests"] / result["seconds"], quiet
 
 
-def row(ident, what, unit, compared, bar, ours, theirs):
-    ratios = sorted(one / other for one, other in zip(ours, theirs))
-    return {"id": ident, "what": what, "figure": round(statistics.median(ours)), "unit": unit,
-        "compared": compared, "compared_figure": round(statistics.median(theirs)),
-        "ratio": round(statistics.median(ratios), 4), "ratio_low": round(ratios[0], 4),
-        "ratio_high": round(ratios[-1], 4),
-        **({"bar": bar, "better": "at_least"} if bar else {"better": "info"})}
-
-
 class Bench:
     def __init__(self, options):
         self.directory, self.tools = Path(options["dir"]), Path(options["tools"])
@@ -209,43 +202,33 @@ class Bench:
         return self.running[kind.name]
 
     def wants(self, ident):
-        return self.only in ("", ident) or (self.only == "B5-direct" and ident == "B5")
+        """Some rows come together."""
+        return self.only in ("", ident) or (self.only, ident) in (("B5-direct", "B5"),
+            ("B6-soon", "B6"))
 
-    def rounds_of(self, *who):
-        """Rates of each, taking turns; the first round only warms up."""
-        rates = {one.name: [] for one in who}
-        for number in range(self.rounds + 1):
-            for one in who[number % len(who):] + who[:number % len(who)]:
-                rate, _ = one.load(self.seconds if number else self.seconds / 2)
-                say(f"round {number} of {self.rounds}: {one.name} {rate:,.0f}/s")
-                if number:
-                    rates[one.name].append(rate)
-        return [rates[one.name] for one in who]
-
-    def half_load(self, rate, *who):
-        """Latencies at half of what the gateway reached, of each."""
-        half = {"rate": round(rate)}
-        for one in who:
-            results = [one.latency(rate, self.seconds) for _ in range(3)]
-            half[one.name] = {part: statistics.median(result[part] for result in results)
-                for part in ("p50_us", "p99_us", "p999_us")}
-        return {"half_load": half}
+    def turns_of(self, *who):
+        return take_turns(who, self.seconds, self.rounds)
 
     def first_time(self, gateway, proxy, origin):
         what = f"first-time POSTs through the gateway, {CONNECTIONS} connections"
-        ours, theirs, bare = self.rounds_of(gateway, proxy, origin)
-        half = self.half_load(statistics.median(ours) / 2, gateway, proxy, origin)
-        result = row("B5", what, "requests/s", "nginx, proxy_pass", 0.6, ours, theirs)
+        ours, theirs, bare = self.turns_of(gateway, proxy, origin)
+        half, _ = half_load(ours, self.seconds, gateway=gateway, proxy=proxy, origin=origin)
+        result = rate_row("B5", what, "requests/s", "nginx, proxy_pass", 0.6, ours, theirs)
         print(json.dumps({**result, **half}), flush=True)
-        print(json.dumps(row("B5-direct", what, "requests/s", "no proxy", None, ours, bare)),
+        print(json.dumps(rate_row("B5-direct", what, "requests/s", "no proxy", None, ours, bare)),
             flush=True)
 
     def replays(self, origin):
-        replays = self.start(Replays, self.binary, origin.port)
-        ours, theirs = self.rounds_of(replays, origin)
-        print(json.dumps(row("B6", f"replays by the gateway, {CONNECTIONS} connections",
-            "requests/s", "nginx, a static 200", 0.6, ours, theirs)), flush=True)
-        replays.stop()
+        """With entries that are durable before the answer, and with those that follow it."""
+        durable = self.start(Replays, self.binary, origin.port)
+        soon = self.start(Soon, self.binary, origin.port)
+        *found, theirs = self.turns_of(durable, soon, origin)
+        for ident, kind, bar, ours in zip(("B6", "B6-soon"), (Replays, Soon), (0.6, 0.7), found):
+            if self.only in ("", ident):
+                print(json.dumps(rate_row(ident, f"{kind.what}, {CONNECTIONS} connections",
+                    "requests/s", "nginx, a static 200", bar, ours, theirs)), flush=True)
+        durable.stop()
+        soon.stop()
 
     def flood(self, origin):
         flooded = self.start(Flooded, self.binary, origin.port)

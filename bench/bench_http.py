@@ -21,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 
+from measure import cpu_row, cpu_s_of, half_load, p99_row, rate_row, say, take_turns
+
 HERE = Path(__file__).resolve().parent
 CONNECTIONS = 64
 CORES = len(os.sched_getaffinity(0))
@@ -32,6 +34,8 @@ MARKS = "#" * KEY_DIGITS  # where each request has a number of its own
 RUN_NUMBERS = 10 ** 12  # numbers that one run may use
 PEERS = [("B1", "nginx", "nginx, a static 200", 0.7), ("B2", "redis", "Redis, SET NX, fsync always",
     1.1), ("B3", "postgres", "PostgreSQL, INSERT", 3.0)]
+CPU, P99 = "B1-cpu", "B1-p99"  # come with B1
+BAR_CPU, BAR_P99 = 1.8, 2
 WHAT = f"durable begins over HTTP, {CONNECTIONS} connections"
 STALLS = "B1-stalls"
 STALL_MS, STALL_EVERY_MS = 50, 2000
@@ -40,10 +44,6 @@ STALLS_RATE, LIVE_RATE, LIVE_CONNECTIONS = 2000, 500, 16  # a second; far from w
 
 class Missing(Exception):
     """It cannot be measured here, and why."""
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 def found(name, *places):
@@ -103,6 +103,9 @@ class Process:
         if self.process.poll() is not None:
             raise Missing(f"{self.name} ended: {self.log.read_text(errors='replace')[-500:]}")
 
+    def cpu_s(self):
+        return cpu_s_of(self.process.pid)
+
     def stop(self):
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
@@ -133,11 +136,11 @@ class Web(Process):
     def first(self):
         return next(Web.numbers) * RUN_NUMBERS
 
-    def load(self, seconds, *more):
-        """Answers a second, as many as it gives."""
+    def load(self, seconds, *more, first=None):
+        """Answers a second, as many as it gives, and how many it gave."""
         done = subprocess.run([found("wrk"), f"-t{CORES}", f"-c{CONNECTIONS}",
             f"-d{whole(seconds)}s", "-s", HERE / "begin.lua", f"http://127.0.0.1:{self.port}", "--",
-            self.request, str(self.first()), *more], capture_output=True, text=True)
+            self.request, str(first or self.first()), *more], capture_output=True, text=True)
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode != 0 or not lines:
             raise Missing(f"wrk: {done.stderr or done.stdout}")
@@ -378,27 +381,6 @@ class Postgres(Process):
         super().stop()
 
 
-def row(name, compared, bar, ours, theirs):
-    ratios = sorted(one / other for one, other in zip(ours, theirs))
-    return {"id": name, "what": WHAT, "figure": round(statistics.median(ours)),
-        "unit": "begins/s", "compared": compared,
-        "compared_figure": round(statistics.median(theirs)),
-        "ratio": round(statistics.median(ratios), 4), "ratio_low": round(ratios[0], 4),
-        "ratio_high": round(ratios[-1], 4), "bar": bar, "better": "at_least"}
-
-
-def half_load(rates, seconds, **servers):
-    """Members of a row: latencies at half of what we reached, of us and of the other."""
-    rate = statistics.median(rates) / 2
-    say(f"latency at {rate:,.0f}/s")
-    half = {"rate": round(rate)}
-    for who, server in servers.items():
-        results = [server.latency(rate, seconds) for _ in range(3)]
-        half[who] = {part: statistics.median(result[part] for result in results)
-            for part in ("p50_us", "p99_us", "p999_us")}
-    return {"half_load": half}
-
-
 def stalls_row(server, seconds, rounds):
     """Who only passes by must not wait for the disk. The begins of a stall do, whoever flushes."""
     server.load(1)
@@ -421,7 +403,7 @@ class Bench:
         self.directory, self.tools = Path(options["dir"]), Path(options["tools"])
         self.seconds, self.rounds = float(options["seconds"]), int(options["rounds"])
         self.only, self.binary = options["only"], options["once"]
-        self.running, self.rates = {}, {}
+        self.running = {}
 
     def make(self, name):
         if name == "once":
@@ -435,7 +417,9 @@ class Bench:
     def start(self, name):
         say(f"starting {name}")
         self.running[name] = self.make(name)
-        self.rates[name] = []
+
+    def wants(self, ident):
+        return self.only in ("", ident) or (ident == "B1" and self.only in (CPU, P99))
 
     def start_all(self):
         """Why a row cannot be measured, by its id."""
@@ -443,34 +427,32 @@ class Bench:
         missing = {}
         for ident, name, _, _ in PEERS:
             try:
-                if self.only in ("", ident):
+                if self.wants(ident):
                     self.start(name)
             except Missing as fault:
                 missing[ident] = str(fault)
         return missing
 
-    def round(self, number):
-        """Each in turn; who is first changes. The first round only warms up."""
-        names = list(self.running)
-        for name in names[number % len(names):] + names[:number % len(names)]:
-            say(f"round {number} of {self.rounds}: {name}")
-            rate, _ = self.running[name].load(self.seconds if number else self.seconds / 2)
-            say(f"round {number} of {self.rounds}: {name} {rate:,.0f}/s")
-            if number:
-                self.rates[name].append(rate)
-
-    def report(self, missing):
+    def report(self, turns, missing):
         for ident, name, compared, bar in PEERS:
-            if self.only not in ("", ident):
+            if not self.wants(ident):
                 continue
             if ident in missing:
                 print(json.dumps({"id": ident, "what": WHAT, "skipped": missing[ident]}))
                 continue
-            result = row(ident, compared, bar, self.rates["once"], self.rates[name])
-            if name == "nginx":
-                result.update(half_load(self.rates["once"], self.seconds,
-                    once=self.running["once"], nginx=self.running["nginx"]))
-            print(json.dumps(result), flush=True)
+            ours, theirs = turns["once"], turns[name]
+            result = rate_row(ident, WHAT, "begins/s", compared, bar, ours, theirs)
+            if name != "nginx":
+                print(json.dumps(result), flush=True)
+                continue
+            half, runs = half_load(ours, self.seconds, once=self.running["once"],
+                nginx=self.running["nginx"])
+            for one in ({**result, **half},
+                    cpu_row(CPU, "processor time of a durable begin", compared, BAR_CPU, ours,
+                        theirs),
+                    p99_row(P99, "p99 of durable begins at half load", compared, BAR_P99,
+                        runs["once"], runs["nginx"])):
+                print(json.dumps(one), flush=True)
 
     def stop(self):
         for process in self.running.values():
@@ -479,9 +461,9 @@ class Bench:
     def run(self):
         if self.only != STALLS:
             missing = self.start_all()
-            for number in range(self.rounds + 1):
-                self.round(number)
-            self.report(missing)
+            servers = list(self.running.values())
+            found = take_turns(servers, self.seconds, self.rounds)
+            self.report({one.name: turns for one, turns in zip(servers, found)}, missing)
         if self.only in ("", STALLS):
             self.start("stalling")
             print(json.dumps(stalls_row(self.running["stalling"], self.seconds, self.rounds)),

@@ -23,7 +23,7 @@ import threading
 import time
 from pathlib import Path
 
-from bench_gateway import row
+from measure import row
 
 SERVER = '''
 import sys

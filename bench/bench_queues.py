@@ -25,8 +25,9 @@ from pathlib import Path
 
 import bench_gateway
 from bench_doors import Deliveries, Door
-from bench_gateway import Gateway, Origin, row
-from bench_http import Missing, Process, found, free_port, listens, say, wait_until
+from bench_gateway import Gateway, Origin
+from bench_http import Missing, Process, found, free_port, listens, wait_until
+from measure import rate_row, row, say
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import brokers  # noqa: E402
@@ -145,7 +146,7 @@ inbox: {{sources: {{
         before, there = self.resident(), 0
         self.request.write_text(self.text().replace("/in/s", "/in/away"), newline="")
         while there < count:
-            there += bench_gateway.Loaded.load(self, 5)[1]["requests"]
+            there += bench_gateway.Loaded.load(self, 5)[1]
             say(f"{there:,} wait")
         self.request.write_text(self.text(), newline="")
         wait_until(lambda: self.is_still() and self.resting >= there, "the backlog")
@@ -191,8 +192,8 @@ class Bench(bench_gateway.Bench):
         many = self.start(Waiting, self.binary, origin.port)
         none = self.start(Deliveries, self.binary, origin.port)
         each = many.fill(self.waiting)
-        ours, theirs = self.rounds_of(many, none)
-        result = row("B12-waiting", f"{Waiting.what}: {many.resting:,}", "requests/s",
+        ours, theirs = self.turns_of(many, none)
+        result = rate_row("B12-waiting", f"{Waiting.what}: {many.resting:,}", "requests/s",
             "none waits", None, ours, theirs)
         print(json.dumps({**result, "bytes_each": round(each)}), flush=True)
         for one in (many, none):

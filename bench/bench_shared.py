@@ -19,8 +19,8 @@ import subprocess
 import sys
 
 import bench_http
-from bench_http import (CONNECTIONS, HERE, Missing, Once, Path, Postgres, Redis, half_load, row,
-    say, wait_until)
+from bench_http import CONNECTIONS, HERE, Missing, Once, Path, Postgres, Redis, wait_until
+from measure import half_load, rate_row, row, say, take_turns
 
 INSERT, SET = "PostgreSQL, INSERT by pgbench", "Redis, SET NX, fsync always"
 ROWS = [("B10", Postgres, 1, INSERT, 1.2), ("B10-2", Postgres, 2, INSERT, 1.2),
@@ -68,6 +68,21 @@ class Shared(Once):
         return rate / 2
 
 
+class Group:
+    """So many processes, all loaded at once. The database works for them, so its time counts."""
+
+    def __init__(self, nodes, database):
+        self.name, self.nodes, self.database = f"{len(nodes)} of Once", nodes, database
+
+    def load(self, seconds):
+        with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as pool:
+            loads = [pool.submit(node.load, seconds) for node in self.nodes]
+            return tuple(map(sum, zip(*(load.result() for load in loads))))
+
+    def cpu_s(self):
+        return sum(one.cpu_s() for one in [*self.nodes, self.database])
+
+
 class Bench:
     """The rows of one engine."""
 
@@ -77,7 +92,7 @@ class Bench:
         self.rows = [one for one in ROWS if one[1] is kind and options["only"] in ("", one[0])]
         self.others = {ident: measure for ident, measure in ((HAND, self.hand),
             (GROWN, self.grown)) if kind is Postgres and options["only"] in ("", ident)}
-        self.running, self.rates = [], {}
+        self.running = []
 
     def url(self):
         if self.kind is Redis:
@@ -97,38 +112,25 @@ class Bench:
             for number in range(max([1] + [one[2] for one in self.rows]))]
         self.running += self.nodes
 
-    def together(self, nodes, seconds):
-        """What all of them reach at once."""
-        with concurrent.futures.ThreadPoolExecutor(len(nodes)) as pool:
-            loads = [pool.submit(node.load, seconds) for node in nodes]
-            return sum(load.result()[0] for load in loads)
-
-    def round(self, number):
-        loads = {"engine": lambda seconds: self.database.load(seconds)[0]}
-        for _, _, count, _, _ in self.rows:
-            loads[count] = lambda seconds, count=count: self.together(self.nodes[:count], seconds)
-        names = list(loads)
-        for name in names[number % len(names):] + names[:number % len(names)]:
-            rate = loads[name](self.seconds if number else self.seconds / 2)
-            say(f"round {number} of {self.rounds}: {self.kind.name} {name} {rate:,.0f}/s")
-            if number:
-                self.rates.setdefault(name, []).append(rate)
-
     def run(self):
         self.start()
-        for number in range(self.rounds + 1 if self.rows else 0):
-            self.round(number)
-        for ident, kind, count, compared, bar in self.rows:
-            result = row(ident, compared, bar, self.rates[count], self.rates["engine"])
+        if self.rows:
+            self.begins()
+        for measure in self.others.values():
+            print(json.dumps(measure()), flush=True)
+
+    def begins(self):
+        groups = [Group(self.nodes[:count], self.database) for _, _, count, _, _ in self.rows]
+        theirs, *found = take_turns([self.database, *groups], self.seconds, self.rounds)
+        for (ident, kind, count, compared, bar), ours in zip(self.rows, found):
+            result = rate_row(ident, what(kind, count), "begins/s", compared, bar, ours, theirs)
             if ident == "B10":
-                result.update(half_load(self.rates[count], self.seconds, once=self.nodes[0],
-                    pgbench=self.database))
+                result.update(half_load(ours, self.seconds, once=self.nodes[0],
+                    pgbench=self.database)[0])
                 result["begins_per_commit"] = self.begins_per_commit()
             elif kind is Redis:
-                result.update(half_load(self.rates[count], self.seconds, once=self.nodes[0]))
-            print(json.dumps({**result, "what": what(kind, count)}), flush=True)
-        for ident, measure in self.others.items():
-            print(json.dumps({"id": ident, **measure()}), flush=True)
+                result.update(half_load(ours, self.seconds, once=self.nodes[0])[0])
+            print(json.dumps(result), flush=True)
 
     def begins_per_commit(self):
         """Each commit is one batch, which takes two round trips."""
@@ -153,10 +155,8 @@ class Bench:
             ours.append(self.nodes[0].pairs(self.seconds))
             theirs.append(self.by_hand(self.seconds))
             say(f"round {number} of {self.rounds}: {ours[-1]:,.0f} and {theirs[-1]:,.0f} pairs/s")
-        result = row(HAND, "INSERT and UPDATE from one pooled Python process", 1, ours[1:],
-            theirs[1:])
-        del result["bar"]
-        return {**result, "what": PAIRS, "unit": "pairs/s", "better": "info"}
+        return row(HAND, PAIRS, "pairs/s", "INSERT and UPDATE from one pooled Python process", None,
+            ours[1:], theirs[1:])
 
     def fill(self, first, last):
         say(f"filling up to {last:,} keys")
@@ -176,8 +176,8 @@ class Bench:
             self.nodes[0].load(self.seconds / 2)
             rates.append([self.nodes[0].load(self.seconds)[0] for _ in range(self.rounds)])
             say(f"with {last:,} keys: {statistics.median(rates[-1]):,.0f}/s")
-        result = row(GROWN, f"with {few:,}", 0.8, rates[1], rates[0])
-        return {**result, "what": f"{what(Postgres, 1)}, with {keys:,} live keys"}
+        return row(GROWN, f"{what(Postgres, 1)}, with {keys:,} live keys", "begins/s",
+            f"with {few:,}", 0.8, rates[1], rates[0])
 
     def stop(self):
         for process in reversed(self.running):

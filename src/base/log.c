@@ -244,6 +244,7 @@ static void *write_lines(void *context)
 {
     struct log *log = context;
     int old;
+    (void)pthread_setname_np(pthread_self(), "once-log");
     (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old);
     (void)pthread_mutex_lock(&log->lock);
     while (await_lines(log)) {

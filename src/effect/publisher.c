@@ -119,6 +119,7 @@ static void *run(void *context)
 {
     struct publishing link = {.publisher = context};
     struct dispatch_sending *sending = NULL;
+    (void)pthread_setname_np(pthread_self(), "once-publish");
     while ((sending = take(link.publisher)) != NULL) {
         struct err err = {.status = OK};
         enum status status = publish(&link, sending, &err);

@@ -314,6 +314,7 @@ static void flush_round(struct engine *engine, struct batch *batch)
 static void *flush_main(void *context)
 {
     struct engine *engine = context;
+    (void)pthread_setname_np(pthread_self(), "once-flush");
     for (;;) {
         pthread_mutex_lock(&engine->lock);
         engine->flushing = engine->filled != NULL;
@@ -968,6 +969,7 @@ static void *engine_main(void *context)
 {
     struct engine *engine = context;
     struct batch *batch;
+    (void)pthread_setname_np(pthread_self(), "once-engine");
     while ((batch = collect(engine)) != NULL) {
         bool flies = turn(engine, batch, false, NULL);
         ASSERT(!flies);

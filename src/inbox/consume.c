@@ -467,6 +467,7 @@ static void do_round(struct consumer *queue)
 void *queue_run(void *context)
 {
     struct consumer *queue = context;
+    (void)pthread_setname_np(pthread_self(), "once-queue");
     queue->backoff_ms = QUEUE_BACKOFF_MS_MIN;
     while (!is_stopping(queue)) {
         do_round(queue);

@@ -149,6 +149,7 @@ enum status net_loop_init(struct net_loop *loop, const struct mem *mem, struct e
 static void *loop_main(void *arg)
 {
     struct net_loop *loop = arg;
+    (void)pthread_setname_np(pthread_self(), "once-loop");
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     return NULL;
 }

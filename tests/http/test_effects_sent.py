@@ -513,11 +513,12 @@ def test_forty_duplicates_at_once_are_one_effect(make):
 def test_effects_with_the_same_order_go_one_after_another(make):
     effects, provider = make(KEYED, effect=('order: "{target.order_id}"',))
     provider.always = "slow"
-    provider.slow_s = 0.1
+    provider.slow_s = 2  # the first of each lane is under way until all are there
     for number in range(5):
         effects.put(f"a{number}", target={"order_id": "A"})
     for number in range(5):
         effects.put(f"b{number}", target={"order_id": "B"})
+    provider.slow_s = 0.05
     until(lambda: len(provider.effects) == 10, "they did not all happen")
     for lane in "ab":
         assert [key for key in provider.effects if key[0] == lane] == [

@@ -638,3 +638,13 @@ def test_nothing_is_answered_before_it_is_on_the_disk(bad_disk, tmp_path, way):
         thread.join(WAIT_S)
     assert sorted(status for status, _ in answers) == [200, 201, 202]
     assert server.end() == 0
+
+
+def test_its_threads_are_named_as_the_manual_says(make_server):
+    server = make_server()
+    tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
+    names = {(task / "comm").read_text().strip() for task in tasks}
+    manual = (ROOT / "docs" / "operate.md").read_text()
+    assert {"once-loop", "once-engine", "once-journal"} <= names
+    for name in names - {"once"}:
+        assert f"`{name}`" in manual or name.startswith("iou-"), name  # the kernel's, of a ring

@@ -160,18 +160,18 @@ def test_each_waiter_of_a_key_ends_at_its_own_limit_and_the_rest_get_the_replay(
     more, others = waiting(server, "other", (600, 24000))
     until(lambda: 4000 in results and 600 in others, "a wait does not end", 20)
     assert set(results) == {300, 4000} and set(others) == {600}
-    began = time.monotonic()
     for one in (held, other):
         assert server.request("POST", f"/v1/fences/{one['operation_id']}/seal",
             {"fence": one["fence"], "status": "executed"})[0] == 200
     for thread in threads + more:
         thread.join(60)
-    assert time.monotonic() - began < 30
     for limit_ms in (300, 4000):
         assert results[limit_ms][0] == 202
         assert limit_ms / 1000 <= results[limit_ms][1], results
     assert results[300][1] < 4, results  # not at the limit of a different one
-    assert results[25000][0] == results[30000][0] == others[24000][0] == 200
+    for ended, limit_ms in ((results, 25000), (results, 30000), (others, 24000)):
+        assert ended[limit_ms][0] == 200
+        assert ended[limit_ms][1] < limit_ms / 1000  # woken: at its limit it would get that too
     assert others[600][0] == 202
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -24,6 +25,9 @@ def load(name):
 
 runner = load("test")
 mutants = load("mutants")
+sys.path.insert(0, str(ROOT / "bench"))
+import measure  # noqa: E402  pylint: disable=C0413
+import picture  # noqa: E402  pylint: disable=C0413
 
 # (exit status or minus the signal, output) -> (passed, failed, skipped)
 JUDGEMENTS = {
@@ -253,3 +257,56 @@ def test_without_the_right_to_install_the_one_line_is_printed(tmp_path):
     assert done.returncode == 69
     assert "sudo apt-get install" in done.stderr and " meson " in done.stderr
     assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("output, skips", [("s\n1 skipped in 0.10s\n", True),
+    ("3 skipped, 1 warning in 0.10s\n", True), ("1 passed, 2 skipped in 1.00s\n", False),
+    ("1 failed, 2 skipped in 1.00s\n", False), ("2 passed in 1.00s\n", False)])
+def test_a_test_that_was_skipped_catches_no_planted_bug(output, skips):
+    assert bool(mutants.ONLY_SKIPPED.search(output)) == skips
+
+
+# ---- The benchmarks' own arithmetic --------------------------------------------------------------
+
+
+class Loaded:
+    """A server that answers a given number of calls and uses a given time for each."""
+
+    def __init__(self, name, rate, cpu_us):
+        self.name, self.rate, self.cpu_us, self.used = name, rate, cpu_us, 0
+
+    def load(self, seconds):
+        calls = round(self.rate * seconds)
+        self.used += calls * self.cpu_us / 1e6
+        return self.rate, calls
+
+    def cpu_s(self):
+        return self.used
+
+
+def test_a_row_has_the_ratio_of_rates_and_of_processor_time():
+    ours, theirs = measure.take_turns([Loaded("a", 5000, 30), Loaded("b", 10000, 12)], 3, 4)
+    assert len(ours) == len(theirs) == 4
+    row = measure.rate_row("B0", "what", "begins/s", "b", 0.7, ours, theirs)
+    assert (row["ratio"], row["figure"], row["compared_figure"]) == (0.5, 5000, 10000)
+    assert (row["cpu_us"], row["compared_cpu_us"], row["cpu_ratio"]) == (30, 12, 2.5)
+    assert measure.cpu_row("B0-cpu", "what", "b", 1.8, ours, theirs)["better"] == "at_most"
+
+
+def test_processor_time_counts_children_that_have_ended():
+    before = measure.cpu_s_of(os.getpid())
+    subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
+    assert measure.cpu_s_of(os.getpid()) > before
+
+
+def test_the_picture_shows_every_row_that_has_a_bar():
+    row = {"id": "B0", "what": "a < b", "unit": "µs", "figure": 1, "ratio": 0.9, "ratio_low": 0.1,
+        "ratio_high": 9, "bar": 1.8, "better": "at_most"}
+    report = {"date": "now", "machine": {"cores": 2, "cpu": "x & y", "commit": "c",
+        "load_before": 0.1}, "rows": [row, {"id": "B9", "what": "w", "unit": "s",
+        "figure": 1, "better": "info"}, {"id": "B1", "what": "w", "skipped": "no"}]}
+    root = ElementTree.fromstring(picture.svg(report))
+    titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["B0: a < b"]
+    assert picture.reached(row, 0.9) == 2
+    assert picture.reached({**row, "better": "at_least"}, 0.9) == 0.5

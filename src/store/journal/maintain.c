@@ -135,6 +135,7 @@ static bool witness_work(struct journal *journal)
 static void *background_main(void *argument)
 {
     struct journal *journal = argument;
+    (void)pthread_setname_np(pthread_self(), "once-journal");
     (void)pthread_mutex_lock(&journal->mutex);
     while (!journal->thread_stop) {
         (void)pthread_mutex_unlock(&journal->mutex);

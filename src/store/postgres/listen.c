@@ -117,6 +117,7 @@ static void *listen_main(void *context)
 {
     struct pg_store *self = context;
     struct pg_link *link = &self->listener.link;
+    (void)pthread_setname_np(pthread_self(), "once-listen");
     while (listen_wait(self)) {
         if (link->conn == NULL) {
             listen_open(self);

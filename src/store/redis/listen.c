@@ -58,6 +58,7 @@ static void *listen_run(void *context)
 {
     struct redis *self = context;
     struct redis_link link;
+    (void)pthread_setname_np(pthread_self(), "once-listen");
     redis_link_init(&link, &self->url, &self->tls);
     link.nodes.is_cluster = self->listener.is_cluster;
     while (!atomic_load(&self->listener.is_stopping)) {
