@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "canon/json.h"
+#include "lib/brief.h"
 #include "server/server.h"
 
 static const struct option_def *must_find(const struct cli *cli, const char *name)
@@ -177,7 +178,7 @@ int cli_try_open(
         .read_only = how.read_only,
         .must_exist = how.must_exist,
     };
-    return once_open(&options, ret_once, error);
+    return brief_open(&options, ret_once, error);
 }
 
 int cli_open(const struct cli *cli, struct cli_open how, struct once **ret_once)

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/macros.h"
 #include "base/name.h"
+#include "lib/brief.h"
 #include "lib/call.h"
 
 static_assert((int)ONCE_OK == (int)OK, "public numbers are our own");
@@ -79,7 +80,7 @@ static enum status take_tenant(
 }
 
 static enum status open_store(
-    struct once *once, const struct once_options *options, struct err *err)
+    struct once *once, const struct once_options *options, bool briefly, struct err *err)
 {
     if (options->lock_wait_ms < 0) {
         return err_set(err, E_INVALID, "lock_wait_ms must be positive");
@@ -88,6 +89,7 @@ static enum status open_store(
         .mem = &once->mem,
         .read_only = options->read_only != 0,
         .must_exist = options->must_exist != 0,
+        .briefly = briefly,
         .lock_wait_ms = options->lock_wait_ms,
     };
     const char *url = options->store == NULL ? "journal:./once-data" : options->store;
@@ -139,7 +141,7 @@ static void free_handle(struct once *once)
 }
 
 static enum status new_handle(
-    const struct once_options *options, struct once **ret_once, struct err *err)
+    const struct once_options *options, bool briefly, struct once **ret_once, struct err *err)
 {
     struct mem mem = mem_libc;
     if (options->resize != NULL) {
@@ -156,7 +158,7 @@ static enum status new_handle(
         return status;
     }
     status = take_tenant(once, options, err);
-    status = status == OK ? open_store(once, options, err) : status;
+    status = status == OK ? open_store(once, options, briefly, err) : status;
     if (status != OK) {
         free_handle(once);
         return status;
@@ -165,7 +167,8 @@ static enum status new_handle(
     return OK;
 }
 
-int once_open(const struct once_options *options, struct once **ret_once, struct once_error *error)
+static int open_handle(const struct once_options *options, bool briefly, struct once **ret_once,
+    struct once_error *error)
 {
     static const struct once_options options_default = {0};
     struct err err = {0};
@@ -173,8 +176,19 @@ int once_open(const struct once_options *options, struct once **ret_once, struct
         return handle_say(error, err_set(&err, E_MISUSE, "ret_once is NULL"), &err);
     }
     *ret_once = NULL;
-    enum status status = new_handle(options == NULL ? &options_default : options, ret_once, &err);
+    enum status status =
+        new_handle(options == NULL ? &options_default : options, briefly, ret_once, &err);
     return handle_say(error, status, &err);
+}
+
+int once_open(const struct once_options *options, struct once **ret_once, struct once_error *error)
+{
+    return open_handle(options, false, ret_once, error);
+}
+
+int brief_open(const struct once_options *options, struct once **ret_once, struct once_error *error)
+{
+    return open_handle(options, true, ret_once, error);
 }
 
 int once_close(struct once *once, struct once_error *error)

@@ -595,6 +595,7 @@ struct store_options {
                                   outlive the store */
     bool read_only;            /* read without locking; every change is E_MISUSE */
     bool must_exist;           /* do not create it */
+    bool briefly;              /* for a few changes: take no time to find out what is fastest */
     int64_t lock_wait_ms;      /* how long to wait for a different process to close the store */
     int64_t retain_ms;         /* evidence older than this may be removed; 0: 400 days */
     bool to_copy;    /* with read_only: an embedded store is locked nevertheless; a shared one loads

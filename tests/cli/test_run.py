@@ -1,10 +1,12 @@
 """once run: one child, exact replays, conflicts, bounds, signals."""
+import ctypes
 import fcntl
 import json
 import os
 import pty
 import re
 import signal
+import struct
 import subprocess
 import threading
 import time
@@ -32,6 +34,35 @@ def test_a_duplicate_replays_output_errors_and_code_without_running(once, tmp_pa
     assert (first.code, first.out, first.err) == (7, b"out\0\xff", b"err\n")
     assert (again.code, again.out, again.err) == (first.code, first.out, first.err)
     assert lines(tmp_path / "runs") == ["ran"]
+
+
+class Watch:
+    """The names of files that appear in a directory."""
+
+    CREATED, NONBLOCK = 0x100, 0x800
+
+    def __init__(self, directory):
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(self.NONBLOCK)
+        assert libc.inotify_add_watch(self.fd, os.fsencode(directory), self.CREATED) >= 0
+
+    def close(self):
+        events, names, at = os.read(self.fd, 1 << 16), set(), 0
+        os.close(self.fd)
+        while at < len(events):
+            size, = struct.unpack_from("I", events, at + 12)
+            names.add(events[at + 16:at + 16 + size].rstrip(b"\0").decode())
+            at += 16 + size
+        return names
+
+
+@stores.journal_only("only a journal times its ways of writing")
+def test_the_disk_is_not_timed_for_two_commits(once, tmp_path):
+    assert once.run("a", "true").code == 0
+    watch = Watch(tmp_path / "once-data")
+    assert once.run("b", "true").code == 0
+    names = watch.close()
+    assert "reached.tmp" in names and "probe.tmp" not in names
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 64, 65, 75, 125, 126, 127, 255])

@@ -87,7 +87,8 @@ function loadFences(url, provider, operations, tasks, answers) {
       } catch (error) {
         if (error instanceof OutcomeUnknown) {
           await settle(key, error.operationId).catch((fault) => {
-            if (!(fault instanceof Problem)) throw fault; // an earlier try settled it
+            // An earlier try settled it, or the next begin tells.
+            if (![Problem, ...retried].some((kind) => fault instanceof kind)) throw fault;
           });
         } else if (!retried.some((kind) => error instanceof kind)) {
           throw error;

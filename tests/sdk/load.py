@@ -109,8 +109,8 @@ def load_fences(url, provider, operations, threads, answers):
             except once.OutcomeUnknown as unknown:
                 try:
                     settle(key, unknown.operation_id)
-                except once.Problem:
-                    pass  # an earlier try settled it, and its answer was lost
+                except (once.Problem, once.Unavailable, once.NoAnswer):
+                    pass  # an earlier try settled it, or the next begin tells
             except (once.InProgress, once.NotStarted, once.NotSealed, once.Unavailable,
                     once.NoAnswer, RuntimeError):
                 time.sleep(0.01)

@@ -21,9 +21,25 @@ def archives(tmp_path_factory):
     return place
 
 
-def test_the_wheel_is_imported_from_where_it_was_unpacked(archives, tmp_path):
-    wheel, = archives.glob("once-*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path)
+def pip_install(archive, place):
+    """With Debian's pip, from the archive and what is on this machine. A wheel that is pure Python
+    may also be unpacked."""
+    pip = ["/usr/bin/python3", "-m", "pip"]
+    if subprocess.run([*pip, "--version"], capture_output=True).returncode != 0:
+        if archive.suffix != ".whl":
+            pytest.skip("pip is not here")
+        zipfile.ZipFile(archive).extractall(place)
+        return
+    done = subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-build-isolation",
+        "--no-compile", "--disable-pip-version-check", "--target", str(place), str(archive)],
+        capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["once-*.whl", "once-*.tar.gz"])
+def test_the_python_package_is_imported_from_where_it_was_installed(archives, kind, tmp_path):
+    archive, = archives.glob(kind)
+    pip_install(archive, tmp_path)
     program = "import once, once.wsgi, once.asgi; print(once.__file__, once.__version__)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
         cwd=tmp_path, env={**environment(), "PYTHONPATH": str(tmp_path)}, timeout=TIMEOUT_S)
@@ -38,12 +54,14 @@ def test_the_sdist_has_the_sources(archives):
     assert {"README.md", "LICENSE", "pyproject.toml", "once/client.py", "once/py.typed"} <= names
 
 
-def test_the_npm_tarball_is_imported_from_where_it_was_unpacked(archives, tmp_path):
-    program("npm")
+def test_the_npm_tarball_is_imported_from_where_it_was_installed(archives, tmp_path):
     tarball, = archives.glob("once-sdk-*.tgz")
     place = tmp_path / "node_modules"
-    tarfile.open(tarball).extractall(place)
-    (place / "package").rename(place / "once-sdk")
+    (tmp_path / "package.json").write_text('{"private": true}')
+    done = subprocess.run([program("npm"), "install", "--offline", "--no-audit", "--no-fund",
+        str(tarball)], cwd=tmp_path, capture_output=True, text=True, env=environment(),
+        timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
     (tmp_path / "program.mjs").write_text("""
         import { Client, VERSION } from "once-sdk";
         import { once as express } from "once-sdk/express";

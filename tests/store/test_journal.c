@@ -1374,6 +1374,37 @@ static void a_start_takes_a_way_that_is_possible(void **state)
     assert_non_null(strstr(err.hint, "without write="));
 }
 
+static int open_without_probe(void *context, const char *path, int flags, mode_t mode)
+{
+    (void)context;
+    assert_null(strstr(path, "probe"));
+    return power_io_fast.open(NULL, path, flags & ~O_DIRECT, mode); /* not all disks have it */
+}
+
+/* For a few changes nothing is timed; a way that the URL names is used all the same. */
+static void a_brief_start_times_nothing(void **state)
+{
+    static const struct {
+        const char *options;
+        enum journal_way way;
+    } cases[] = {{"", JOURNAL_WAY_BUFFERED}, {"&write=direct", JOURNAL_WAY_DIRECT}};
+    struct place *place = *state;
+    struct io io = power_io_fast;
+    io.open = open_without_probe;
+    struct store_options options = {.io = &io, .clock = &kit_clock, .briefly = true};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char url[400];
+        struct store *store;
+        struct journal_info info;
+        (void)snprintf(
+            url, sizeof url, "journal:%s?background=off%s", place->data, cases[i].options);
+        assert_int_equal(store_open(url, &options, &store, NULL), OK);
+        assert_int_equal(journal_info(store, &info, NULL), OK);
+        assert_int_equal(info.way, cases[i].way);
+        assert_int_equal(kit_close(store), OK);
+    }
+}
+
 #define ON(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -1404,6 +1435,7 @@ int main(void)
         ON(every_allocation_may_fail),
         ON(the_disk_can_be_measured),
         ON(a_start_takes_a_way_that_is_possible),
+        ON(a_brief_start_times_nothing),
     };
     const struct CMUnitTest of_each_way[] = {
         ON(a_failed_flush_stops_everything), ON(a_short_write_is_continued),

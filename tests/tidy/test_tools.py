@@ -119,6 +119,19 @@ def test_a_fork_that_hangs_or_is_killed_fails(forked):
     assert forked("def test_it():\n    pass").passed == 1  # and the next one runs
 
 
+def test_a_report_that_no_test_reads_fails(forked):
+    """As of a program that a test started and ended."""
+    result = forked("""
+import os
+def test_it():
+    options = dict(option.split("=") for option in os.environ["ASAN_OPTIONS"].split(":"))
+    with open(options["log_path"] + ".17", "w") as file:
+        file.write("ERROR: LeakSanitizer: detected memory leaks")
+""")
+    assert (result.passed, result.failed) == (1, 1) and result.why == "a sanitizer reported"
+    assert "detected memory leaks" in result.output
+
+
 def test_listing_the_tests_compiles_nothing(tmp_path):
     # In a clone that was never built, meson asks for its version and for tools that build nothing.
     stub(tmp_path, "ninja", f"""for word in "$@"; do

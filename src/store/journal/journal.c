@@ -590,13 +590,13 @@ static void leftovers_remove(struct journal *journal)
     }
 }
 
-/* Settles how batches are written. */
-static enum status way_open(struct journal *journal, struct err *err)
+/* Settles how batches are written. Timing the ways takes longer than a few batches do. */
+static enum status way_open(struct journal *journal, bool briefly, struct err *err)
 {
     const struct journal_options *options = &journal->options;
     enum journal_way way = options->way;
     if (way == JOURNAL_WAY_AUTO) {
-        way = ways_probe(options->path, journal->io, journal->mem);
+        way = briefly ? JOURNAL_WAY_BUFFERED : ways_probe(options->path, journal->io, journal->mem);
     }
     int failed = batch_writer_open(&journal->writer, journal->io, way);
     if (failed != 0 && options->way == JOURNAL_WAY_AUTO) {
@@ -620,7 +620,7 @@ static enum status journal_start(
         if (status == OK && !journal->read_only) {
             leftovers_remove(journal);
             journal->replays_soon = soon_look(journal);
-            status = way_open(journal, err);
+            status = way_open(journal, options->briefly, err);
         }
     }
     status = status == OK ? inherited_load(journal, options->inherit, err) : status;

@@ -200,7 +200,7 @@ func loadFences(words []string) {
 				t.add("checked", 1)
 				var problem *once.Problem // an earlier try settled it
 				err = p.settle(fences, key, unknown.OperationID)
-				if err != nil && !errors.As(err, &problem) {
+				if err != nil && !errors.As(err, &problem) && !isRetried(err) {
 					return nil, err
 				}
 			case !isRetried(err):
