@@ -23,10 +23,15 @@ def clean_environment():
     return kept
 
 
-def attended():
-    """Signals as a terminal's shell leaves them: a job in the background inherits two ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def attend():
+    """Signals as a terminal's shell leaves them: a job in the background inherits two ignored. What
+    is started gets the default action of one that is handled here. (Done between fork and exec it
+    would need a copy of this process each time.)"""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+attend()
 
 
 class Once:
@@ -45,7 +50,6 @@ class Once:
         how.setdefault("stderr", subprocess.PIPE)
         how.setdefault("cwd", self.directory)
         how["env"] = {**self.env, **how.pop("env", {})}
-        how.setdefault("preexec_fn", attended)
         # A session of its own, so that nothing a failed test started outlives it.
         process = subprocess.Popen([BINARY, *[os.fspath(word) for word in words]],
             start_new_session=True, **how)

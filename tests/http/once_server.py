@@ -36,11 +36,12 @@ class Broken(Exception):
 
 
 def until(is_so, what, timeout_s=ANSWER_S):
-    """Wait for something that is asked about again and again."""
-    end = time.monotonic() + timeout_s
+    """Wait for something that is asked about again and again; less often when it takes long."""
+    began = time.monotonic()
     while not is_so():
-        assert time.monotonic() < end, what
-        time.sleep(0.02)
+        waited = time.monotonic() - began
+        assert waited < timeout_s, what
+        time.sleep(0.02 if waited < 1 else 0.06)
 
 
 class Headers(dict):

@@ -245,19 +245,19 @@ def test_the_methods_that_are_fenced(gateway, origin, profile):
         is_fenced = method in METHODS[profile]
         assert (origin.effects[key] == 1) == is_fenced, method
         assert again.is_replay == is_fenced and ("Once-Decision" in again.fields) == is_fenced
-        assert (len(gateway.operations(key=key)) == 1) == is_fenced
+        assert (len(gateway.of_key(key)) == 1) == is_fenced
     for method in ("GET", "HEAD", "OPTIONS", "TRACE"):
         key = fresh()
         for _ in range(2):
             answer = gateway.send(method, "/thing", key=key)
             assert answer.status == 200 and "Once-Decision" not in answer.fields
-        assert len(origin.seen(key)) == 2 and gateway.operations(key=key) == []
+        assert len(origin.seen(key)) == 2 and gateway.of_key(key) == []
 
 
 def test_the_window(gateway, profile):
     key = fresh()
     assert gateway.post(key).status == 200
-    operation = gateway.operations(key=key)[0]
+    operation = gateway.of_key(key)[0]
     sealed, expires = (datetime.datetime.fromisoformat(operation[name].replace("Z", "+00:00"))
         for name in ("sealed_at", "window_expires_at"))
     assert expires - sealed == datetime.timedelta(hours=WINDOW_H[profile])
@@ -300,7 +300,7 @@ def test_what_the_upstream_is_told(gateway, origin):
         "Once-Operation-Id": "op_forged", "Once-Other": "x", "Connection": "keep-alive, X-Hop",
         "X-Hop": "1", "TE": "trailers", "Request-Id": "r-9"})
     (request,) = origin.seen(key)
-    operation = gateway.operations(key=key)[0]
+    operation = gateway.of_key(key)[0]
     assert (request.method, request.target) == ("POST", "/pay?x=1&y=%20")
     assert bytes(request.body) == b'{"b": 1, "a": 2}'
     assert request.all("Idempotency-Key") == [key] and request.all("Request-Id") == ["r-9"]

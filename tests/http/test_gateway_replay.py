@@ -80,7 +80,7 @@ def test_fields_are_replayed_but_cookies_and_hops_are_not(gateway, origin):
     assert not first.is_replay and first.decision == "first_seen"
     assert first.all("X-Own") == ["1"]
     assert again.is_replay and not again.all("Set-Cookie") and b"secret" not in again.body
-    shown = gateway.cli("show", gateway.operations(key="k")[0]["operation_id"], "--json", "--store",
+    shown = gateway.cli("show", gateway.of_key("k")[0]["operation_id"], "--json", "--store",
         gateway.store).stdout
     assert "session=secret" not in shown
 

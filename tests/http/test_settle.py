@@ -9,7 +9,7 @@ BODY = b'{"charge": "ch_1"}\n'  # as an API may write it: not in canonical form
 
 
 def settle(gateway, key, *words, status="executed", reason=WORDS):
-    (found,) = gateway.operations(key=key)
+    (found,) = gateway.of_key(key)
     return gateway.cli("resolve", found["operation_id"], "--status", status, "--reason", reason,
         "--store", gateway.store, *words)
 
@@ -81,7 +81,7 @@ def test_without_an_outcome_a_duplicate_gets_what_is_known_and_never_the_reason(
     if is_stopped:
         held.start()
     answer = held.post("k")
-    operation = held.operations(key="k")[0]["operation_id"]
+    operation = held.of_key("k")[0]["operation_id"]
     assert answer.status == code and answer.is_replay
     assert answer.json == {"status": status, "operation_id": operation, "effect_id": "ch_1"}
     assert WORDS.encode() not in answer.body
