@@ -10,6 +10,7 @@ loads Once only, for a profile.
 """
 import itertools
 import json
+import mmap
 import os
 import pwd
 import re
@@ -21,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from measure import cpu_row, cpu_s_of, half_load, p99_row, rate_row, say, take_turns
+from measure import PARTS, cpu_row, cpu_s_of, half_load, p99_row, rate_row, say, take_turns
 
 HERE = Path(__file__).resolve().parent
 CONNECTIONS = 64
@@ -38,6 +39,7 @@ CPU, P99 = "B1-cpu", "B1-p99"  # come with B1
 BAR_CPU, BAR_P99 = 1.8, 2
 WHAT = f"durable begins over HTTP, {CONNECTIONS} connections"
 STALLS = "B1-stalls"
+FLUSH_RATE = 1000  # bare flushes a second: about as many as begins at half load make
 STALL_MS, STALL_EVERY_MS = 50, 2000
 STALLS_RATE, LIVE_RATE, LIVE_CONNECTIONS = 2000, 500, 16  # a second; far from what it can do
 
@@ -233,6 +235,35 @@ class Stalling(Once):
         loads = [self.latency_begin(LIVE_RATE, seconds, LIVE_CONNECTIONS, live),
             self.latency_begin(STALLS_RATE, seconds)]
         return [self.latency_end(load) for load in loads]
+
+
+class Disk:
+    """The disk alone: one block over zeros, durable, at a fixed rate, counted from when it was due.
+
+    A begin cannot be quicker than the flush it waits for, and whoever comes during a slow one waits
+    for the rest of it. So this is what no durable store can be better than."""
+
+    name = f"a bare flush, {FLUSH_RATE:,}/s"
+    blocks = 4096  # of one file, over and over
+
+    def __init__(self, directory):
+        path = directory / "disk"
+        path.write_bytes(bytes(self.blocks * 4096))
+        self.file = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_DSYNC)
+        self.block = mmap.mmap(-1, 4096)  # aligned, as O_DIRECT asks
+        self.block.write(b"1" * 4096)
+
+    def latency(self, _, seconds):
+        took, begun = [], time.monotonic()
+        for number in range(round(FLUSH_RATE * seconds)):
+            due = begun + number / FLUSH_RATE
+            if (left := due - time.monotonic()) > 0:
+                time.sleep(left)
+            os.pwrite(self.file, self.block, number % self.blocks * 4096)
+            took.append(time.monotonic() - due)
+        took.sort()
+        return {part: round(1e6 * took[int(len(took) * share)])
+            for part, share in zip(PARTS, (0.5, 0.99, 0.999))}
 
 
 class Nginx(Web):
@@ -445,8 +476,9 @@ class Bench:
             if name != "nginx":
                 print(json.dumps(result), flush=True)
                 continue
-            half, runs = half_load(ours, self.seconds, once=self.running["once"],
-                nginx=self.running["nginx"])
+            disk = Disk(self.directory)
+            half, runs = half_load(ours, self.seconds, **{"once": self.running["once"],
+                "nginx": self.running["nginx"], disk.name: disk})
             for one in ({**result, **half},
                     cpu_row(CPU, "processor time of a durable begin", compared, BAR_CPU, ours,
                         theirs),
