@@ -150,8 +150,9 @@ def test_colour_only_on_a_terminal_and_without_no_color(once):
         os.close(leader)
         return text
 
-    assert b"\033[" in on_terminal({})
-    assert b"\033[" not in on_terminal({"NO_COLOR": "1"})
+    assert b"\033[" in on_terminal({"TERM": "xterm"})
+    assert b"\033[" not in on_terminal({"TERM": "dumb"})
+    assert b"\033[" not in on_terminal({"TERM": "xterm", "NO_COLOR": "1"})
     assert b"\033[" not in once("help").out
 
 

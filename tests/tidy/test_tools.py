@@ -75,8 +75,10 @@ def test_a_program_that_is_missing_fails(tmp_path):
 
 
 @pytest.fixture
-def forked(tmp_path):
+def forked(tmp_path, monkeypatch):
     """forked(text of a test file) -> the result of its run in a fork."""
+    for name in runner.sanitizer_env():  # those of the run that this test is in
+        monkeypatch.delenv(name, raising=False)
     forks = runner.Forks()
 
     def run(text, **how):
