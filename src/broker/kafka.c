@@ -480,13 +480,6 @@ static enum status poll_one(struct kafka_source *self, bool *ret_is_there, struc
     return err_set(err, E_UNAVAILABLE, "cannot read messages: %s", rd_kafka_err2str(error));
 }
 
-static void clear_arrived(struct kafka_source *self)
-{
-    uint64_t count = 0;
-    ssize_t got = read(self->arrived_fd, &count, sizeof count); /* it does not block */
-    (void)got;
-}
-
 static enum status take(struct kafka_source *self, size_t max, int64_t wait_ms, int wake_fd,
     const struct broker_message **ret_messages, size_t *ret_count, struct err *err)
 {
@@ -503,7 +496,7 @@ static enum status take(struct kafka_source *self, size_t max, int64_t wait_ms, 
     while (status == OK && self->count < max && bytes < BROKER_ROUND_BYTES_MAX) {
         bool is_there = false;
         size_t before = self->count;
-        clear_arrived(self);
+        broker_arrivals_clear(self->arrived_fd);
         status = poll_one(self, &is_there, err);
         bytes += status == OK && self->count > before ? self->messages[before].body.len : 0;
         if (status == OK && !is_there &&

@@ -586,13 +586,6 @@ static bool take_arrived(struct nats_source *self, size_t max)
     return is_good;
 }
 
-static void clear_arrived(struct nats_source *self)
-{
-    uint64_t count = 0;
-    ssize_t got = read(self->arrived_fd, &count, sizeof count); /* it does not block */
-    (void)got;
-}
-
 static bool is_refused(struct nats_source *self)
 {
     (void)pthread_mutex_lock(&self->lock);
@@ -613,7 +606,7 @@ static enum status take(struct nats_source *self, size_t max, int64_t wait_ms, i
         if (!is_open(self) || is_refused(self)) {
             return not_open(self, err);
         }
-        clear_arrived(self);
+        broker_arrivals_clear(self->arrived_fd);
         if (!take_arrived(self, max)) {
             disconnect(self);
             return err_set(err, E_UNAVAILABLE, "out of memory for a message");

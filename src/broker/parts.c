@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/percent.h"
@@ -283,4 +284,11 @@ enum status broker_arrivals(int *ret_fd, struct err *err)
 {
     *ret_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return *ret_fd >= 0 ? OK : err_set(err, E_NOMEM, "cannot make an eventfd");
+}
+
+void broker_arrivals_clear(int fd)
+{
+    uint64_t count = 0;
+    ssize_t got = read(fd, &count, sizeof count); /* it does not block */
+    (void)got;
 }

@@ -61,6 +61,7 @@ enum status broker_source_read(size_t bytes,
 void broker_source_free(void *source, size_t bytes);
 /* A descriptor that a library's thread makes readable when something has arrived. E_NOMEM. */
 enum status broker_arrivals(int *ret_fd, struct err *err) MUST_CHECK;
+void broker_arrivals_clear(int fd);
 
 /* The functions of a module have the same names in each. */
 #define BROKER_FUNCTIONS                                                                           \

@@ -1,10 +1,10 @@
 #include "client/client.h"
 
-#include <errno.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/rand.h"
 #include "base/slice.h"
 #include "base/uuid.h"
@@ -46,10 +46,8 @@ static int world_random(void *context, void *bytes, size_t size)
 
 static int world_sleep(void *context, int64_t ms)
 {
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000};
     (void)context;
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
+    clock_sleep_ms(ms);
     return 0;
 }
 

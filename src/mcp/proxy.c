@@ -336,12 +336,6 @@ static void list_answered(
 
 /* ---- from the client ------------------------------------------------------------------------- */
 
-static struct slice member_text(const struct json_value *object, const char *name)
-{
-    const struct json_value *value = json_find(object, slice_str(name));
-    return json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
-}
-
 /* A cancelled request gets no answer (MCP, "Cancellation"). */
 static void cancel(struct mcp_proxy *proxy, struct slice text, const struct json_value *root)
 {
@@ -410,7 +404,7 @@ static void read_request(
 
 static void read_message(struct mcp_proxy *proxy, struct slice text, const struct json_value *root)
 {
-    struct slice method = member_text(root, "method");
+    struct slice method = json_string(root, "method");
     if (method.len == 0) {
         proxy_to_server(proxy, text); /* an answer to the server, or nothing that we know */
     } else if (json_find(root, SLICE_LIT("id")) != NULL) {
@@ -429,7 +423,7 @@ static void read_message(struct mcp_proxy *proxy, struct slice text, const struc
 static bool needs_care(struct mcp_proxy *proxy, struct slice text, const struct json_value *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
-        struct slice method = member_text(&list->items[i], "method");
+        struct slice method = json_string(&list->items[i], "method");
         const struct json_value *id = json_find(&list->items[i], SLICE_LIT("id"));
         bool is_used =
             method.len > 0 && id != NULL && proxy_find(proxy, json_raw(text, id)) != NULL;
@@ -445,7 +439,7 @@ static void pass_batch(struct mcp_proxy *proxy, struct slice text, const struct 
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const struct json_value *item = &list->items[i];
-        struct slice method = member_text(item, "method");
+        struct slice method = json_string(item, "method");
         const struct json_value *id = json_find(item, SLICE_LIT("id"));
         if (method.len > 0 && id != NULL) {
             struct mcp_request *request = make_room(proxy) ? add_request(proxy, MCP_PLAIN) : NULL;
