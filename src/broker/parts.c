@@ -34,7 +34,7 @@ bool broker_decode(struct slice text, char *ret_text, size_t size)
 
 /* ---- the URL ------------------------------------------------------------------------------- */
 
-/* The text up to the first of these characters; *at is moved behind it. */
+/* The text up to the first of these characters; *at is moved past that character. */
 static struct slice until_any(const char **at, const char *ends)
 {
     size_t len = strcspn(*at, ends);
