@@ -1,4 +1,5 @@
-/* What the header fields of a POST repeat of its message (MCP 2026-07-28, "Request Metadata"). */
+/* The parts of a message that the header fields of its POST repeat (MCP 2026-07-28, "Request
+ * Metadata"). */
 #include <stdio.h>
 
 #include "base/base64.h"
@@ -43,7 +44,8 @@ static bool is_plain(struct slice value)
     return value.len > 0 && !is_padded && !is_sentinel;
 }
 
-/* A value that is too long is left out: the server refuses the message, and nothing is done. */
+/* A value that is too long is left out; the server then refuses the message, and nothing is
+ * done. */
 static void put_field(struct slice value, const char *name,
     void (*add)(void *context, const char *name, struct slice value), void *context)
 {
