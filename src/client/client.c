@@ -106,7 +106,7 @@ static enum status check_ms(const char *name, int64_t ms, struct err *err)
                : err_set(err, E_INVALID, "%s is not between 1 and %d", name, CLIENT_MS_LIMIT);
 }
 
-/* A user agent ends up in a header: no control character may end it. */
+/* A user agent is sent in a header, so it must have no control characters. */
 static enum status check_text(const char *name, const char *text, struct err *err)
 {
     size_t len = text == NULL ? 0 : strlen(text);

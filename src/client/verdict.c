@@ -63,7 +63,7 @@ static bool said(const struct attempt_facts *facts, const char *decision)
     return strcmp(facts->decision, decision) == 0;
 }
 
-/* The answer is what became of the operation, and not of this attempt to ask for it. */
+/* The answer is about the operation, not about this attempt to ask for it. */
 static bool is_outcome(const struct attempt_facts *facts)
 {
     return facts->is_replayed || said(facts, "duplicate_replayed") || said(facts, "first_seen");

@@ -364,7 +364,7 @@ static void check_auth(const struct section *section, const struct config_effect
     }
 }
 
-/* Without a path nobody is asked, so the rest would be typed in vain. */
+/* Without a path nobody is asked, so the other settings would have no effect. */
 static void check_no_lookup(const struct section *section)
 {
     static const char *const paths[] = {"connectors.lookup.executed",

@@ -23,7 +23,7 @@ static size_t read_scheme(struct slice text, bool *ret_is_tls)
     return 0;
 }
 
-/* Where the host ends: at the last colon behind a bracket, if there is one. */
+/* Where the host ends: at the last colon after any bracket, if there is one. */
 static size_t host_len(struct slice authority)
 {
     size_t at = authority.len;
