@@ -35,7 +35,7 @@
 #include "base/text.h"
 /* The opaque type of the table, as this module defines it. */
 #define broker_source amqp_source
-#include "broker/parts.h"
+#include "broker/common.h"
 
 enum {
     CHANNEL = 1,

@@ -31,7 +31,7 @@
 #include "base/text.h"
 /* The opaque type of the table, as this module defines it. */
 #define broker_source kafka_source
-#include "broker/parts.h"
+#include "broker/common.h"
 #include "broker/positions.h"
 
 enum {

@@ -32,7 +32,7 @@
 #include "base/text.h"
 /* The opaque type of the table, as this module defines it. */
 #define broker_source nats_source
-#include "broker/parts.h"
+#include "broker/common.h"
 
 enum {
     HOSTS_MAX = 8,

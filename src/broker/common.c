@@ -1,4 +1,4 @@
-#include "broker/parts.h"
+#include "broker/common.h"
 
 #include <poll.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /*
- * parts: what the modules of brokers have in common: reading a URL, memory for a source, and
+ * common: what the modules of brokers have in common: reading a URL, memory for a source, and
  * putting a message together from its fields.
  *
  *     SCHEME://[USER[:PASSWORD]@]HOST[:PORT],…/PATH/…[?OPTION=VALUE&…]
@@ -7,8 +7,8 @@
  * Promises:  no error text contains a user or a password.
  * Ownership: a URL is the caller's memory, and its holder wipes it.
  */
-#ifndef ONCE_BROKER_PARTS_H
-#define ONCE_BROKER_PARTS_H
+#ifndef ONCE_BROKER_COMMON_H
+#define ONCE_BROKER_COMMON_H
 
 #include "base/arena.h"
 #include "broker/broker.h"
