@@ -173,6 +173,10 @@ static struct once_client *allocate(
 /* The last steps, which have to be taken back by once_client_free. */
 static enum status start(struct once_client *client, struct err *err)
 {
+    enum status status = libcurl_load(err);
+    if (status != OK) {
+        return status;
+    }
     int fault = pthread_mutex_init(&client->lock, NULL);
     if (fault != 0) {
         return err_errno(err, E_UNAVAILABLE, fault, "cannot make a lock");

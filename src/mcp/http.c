@@ -565,6 +565,7 @@ enum status mcp_http_new(
     enum status status = OK;
     if (once_client_new(&client, &http->client, &error) != ONCE_OK) {
         status = err_set(err, E_INVALID, "%s", error.text);
+        err_hint(err, "%s", error.hint);
     }
     if (status == OK && (http->multi = curl_multi_init()) == NULL) {
         status = err_set(err, E_NOMEM, "out of memory");
