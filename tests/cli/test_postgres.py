@@ -63,10 +63,10 @@ def run(place, key, *words, user="app", options=()):
 def test_a_schema_is_made_once_however_often_it_is_asked_for(place):
     first, again = place.migrate(), place.migrate("--json")
     assert (first.code, again.code) == (0, 0)
-    assert "version 5 now" in first.text
-    assert json.loads(again.text) == {"version_before": 5, "version": 5}
+    assert "version 6 now" in first.text
+    assert json.loads(again.text) == {"version_before": 6, "version": 6}
     assert place.sql("SELECT version, applied_by FROM migrations") == \
-        "1|owner\n2|owner\n3|owner\n4|owner\n5|owner"
+        "1|owner\n2|owner\n3|owner\n4|owner\n5|owner\n6|owner"
 
 
 def test_two_that_migrate_at_once_make_it_once(place):
@@ -109,7 +109,7 @@ SCHEMA = """SELECT relname, attname, format_type(atttypid, atttypmod), attnotnul
     ORDER BY 1, 2, 3"""
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_an_older_schema_becomes_what_a_new_one_is(place, postgres, version):
     """With what is in it. The older one is the printed script up to its version."""
     new = place.migrate("--print").text
@@ -122,7 +122,7 @@ def test_an_older_schema_becomes_what_a_new_one_is(place, postgres, version):
     refused = run(place, "a", user="owner", options=("--wait", "0s"))
     assert refused.code == 125 and f"has version {version}" in refused.message, refused
     place.sql(ROW)
-    assert "version 5 now" in place.migrate().text
+    assert "version 6 now" in place.migrate().text
     assert place.sql("SELECT key FROM records") == "older"
     older = place.sql(SCHEMA.format(place.schema))
     place.sql(f"DROP SCHEMA {place.schema} CASCADE")
@@ -220,3 +220,9 @@ def test_a_role_may_do_no_more_than_it_needs(store, role, statement):
 def test_a_role_without_grants_is_refused_by_name(store):
     refused = store.once("ls", "--store", store.url("owner").replace("owner@", "nobody_at_all@"))
     assert refused.code == 69 and "nobody_at_all" in refused.message
+
+
+def test_a_role_that_may_not_migrate_is_told_which_one_may(store):
+    refused = store.once("migrate", "--store", store.url("app"))
+    assert refused.code == 69 and "permission denied" in refused.message
+    assert "the role that owns the schema" in refused.message and "--grant" not in refused.message

@@ -192,21 +192,22 @@ static void put_rows(struct own *own, const struct record *records, size_t count
     assert_int_equal(own->store->ops->commit(own->store, &commit, &err), OK);
 }
 
-/* New rows that do not differ in most columns have a shorter statement: what it writes is what the
+/* New rows that do not differ in most columns have shorter statements: what these write is what the
  * other one writes. */
 static void rows_that_are_alike_are_written_as_others_are(void **state)
 {
     struct own *own = *state;
-    struct record records[4];
-    for (unsigned i = 0; i < 4; i++) {
+    struct record records[6];
+    for (unsigned i = 0; i < 6; i++) {
         records[i] = kit_record(i, i + 1);
-        records[i].lease_expires_ms += i;
+        records[i].lease_expires_ms += i < 4 ? i : 4;
         records[i].trace = SLICE_LIT("{\"request_id\":\"r\"}");
     }
     put_rows(own, &records[0], 2); /* alike */
     records[3] = kit_sealed(&records[3], KIT_NOW + 86400000);
     records[3].version = 1;
     put_rows(own, &records[2], 2); /* not alike */
+    put_rows(own, &records[4], 2); /* the same */
     assert_int_equal(
         ask_sql(own, "SELECT count(DISTINCT to_jsonb(r) - ARRAY['key', 'key_hash', 'operation_id',"
                      " 'fence', 'lease_expires_at', 'due_at']) FROM records r"
@@ -215,16 +216,48 @@ static void rows_that_are_alike_are_written_as_others_are(void **state)
     assert_int_equal(
         ask_sql(own, "SELECT count(*) FROM records WHERE status = 'in_progress' AND due_at ="
                      " lease_expires_at AND trace = '{\"request_id\":\"r\"}'"),
-        3);
+        5);
     assert_int_equal(ask_sql(own, "SELECT count(DISTINCT (lease_expires_at, fence, key))"
                                   " FROM records"),
-        4);
-    for (unsigned i = 0; i < 4; i++) {
+        6);
+    for (unsigned i = 0; i < 6; i++) {
         const struct record *found = kit_load(own->store, i, &own->arena);
         assert_non_null(found);
         assert_int_equal(found->fence, records[i].fence);
         assert_int_equal(found->lease_expires_ms, records[i].lease_expires_ms);
     }
+}
+
+/* ---- counts -------------------------------------------------------------------------------- */
+
+static uint64_t counted(struct own *own)
+{
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    own->store->ops->abort(own->store);
+    return batch.counts.records;
+}
+
+/* Batches in quick succession do not ask for the counts again, but keys_max depends on them. */
+static void a_batch_counts_our_own_records_at_once_and_those_of_others_soon(void **state)
+{
+    struct own *own = *state;
+    struct store *other = open_at(own->url);
+    struct record records[3] = {kit_record(0, 1), kit_record(1, 2), kit_record(2, 3)};
+    assert_int_equal(counted(own), 0);
+    put_rows(own, records, 2);
+    assert_int_equal(counted(own), 2);
+    assert_int_equal(kit_put(other, &records[2], 0), OK);
+    for (int i = 0; i < 1000 && counted(own) < 3; i++) {
+        (void)usleep(10000);
+    }
+    assert_int_equal(counted(own), 3);
+    records[0] = kit_sealed(&records[0], KIT_NOW + 86400000);
+    assert_int_equal(kit_put(own->store, &records[0], 1), OK);
+    assert_int_equal(counted(own), 3);
+    assert_int_equal(kit_counts(own->store, STORE_OPERATIONS).by_status[RECORD_EXECUTED], 1);
+    assert_int_equal(kit_close(other), OK);
 }
 
 /* ---- plans --------------------------------------------------------------------------------- */
@@ -265,8 +298,6 @@ static void what_is_due_or_counted_is_found_without_reading_the_rest(void **stat
 {
     struct own *own = *state;
     struct store_due dues[DUE_LIMIT];
-    struct err err = {0};
-    struct store_batch batch = {.fences = 1};
     for (int turn = 0; turn < 2; turn++) {
         size_t count = 0;
         assert_int_equal(
@@ -277,8 +308,7 @@ static void what_is_due_or_counted_is_found_without_reading_the_rest(void **stat
                              dues + 1, 1, &others),
             OK);
         assert_int_equal(others, 0);
-        assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK); /* it counts */
-        own->store->ops->abort(own->store);
+        (void)kit_counts(own->store, STORE_KINDS_ASKED);
         if (turn == 0) {
             copy_many(own);
         }
@@ -1143,6 +1173,7 @@ int main(void)
 #define OWN(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         OWN(a_batch_of_any_size_takes_two_round_trips),
         OWN(rows_that_are_alike_are_written_as_others_are),
+        OWN(a_batch_counts_our_own_records_at_once_and_those_of_others_soon),
         OWN(what_is_due_or_counted_is_found_without_reading_the_rest),
         OWN(a_commit_cut_on_its_way_did_not_happen),
         OWN(a_commit_whose_answer_is_lost_is_looked_up),

@@ -33,43 +33,44 @@ enum column_form {
 struct column {
     const char *name;
     enum column_form form;
-    size_t at; /* in struct record */
-    bool each; /* rows that are alike may differ in it */
+    size_t at;          /* in struct record */
+    enum pg_alike each; /* rows that have this much in common may differ in it */
 };
 
 #define COLUMN(name_, form_, member_)                                                              \
     {                                                                                              \
         .name = name_, .form = FORM_##form_, .at = offsetof(struct record, member_)                \
     }
-#define COLUMN_EACH(name_, form_, member_)                                                         \
+#define COLUMN_EACH(name_, form_, member_, alike_)                                                 \
     {                                                                                              \
-        .name = name_, .form = FORM_##form_, .at = offsetof(struct record, member_), .each = true  \
+        .name = name_, .form = FORM_##form_, .at = offsetof(struct record, member_),               \
+        .each = PG_ROWS_##alike_                                                                   \
     }
 
 /* The first columns never change in the life of a row. */
 enum { COLUMNS_OF_KEY = 6 };
 
 static const struct column columns[] = {
-    COLUMN_EACH("key_hash", DIGEST, key.hash),
-    COLUMN_EACH("tenant_id", TEXT, key.tenant),
-    COLUMN_EACH("scope", TEXT, key.scope),
-    COLUMN_EACH("principal", TEXT, key.principal),
-    COLUMN_EACH("key", TEXT, key.key),
+    COLUMN_EACH("key_hash", DIGEST, key.hash, SAME),
+    COLUMN_EACH("tenant_id", TEXT, key.tenant, ALIKE),
+    COLUMN_EACH("scope", TEXT, key.scope, ALIKE),
+    COLUMN_EACH("principal", TEXT, key.principal, ALIKE),
+    COLUMN_EACH("key", TEXT, key.key, SAME),
     COLUMN("kind", KIND, kind),
     COLUMN("status", STATUS, status),
     COLUMN("version", U64, version),
-    COLUMN_EACH("operation_id", ID, operation_id),
-    COLUMN_EACH("fence", U64, fence),
+    COLUMN_EACH("operation_id", ID, operation_id, SAME),
+    COLUMN_EACH("fence", U64, fence, SAME),
     COLUMN("attempt", U32, attempt),
     COLUMN("duplicates", U32, duplicates),
-    COLUMN_EACH("fingerprint", DIGEST, fingerprint),
+    COLUMN_EACH("fingerprint", DIGEST, fingerprint, SAME),
     COLUMN("fingerprint_version", U8, fingerprint_version),
-    COLUMN_EACH("created_at", TIME, created_ms),
-    COLUMN_EACH("updated_at", TIME, updated_ms),
+    COLUMN_EACH("created_at", TIME, created_ms, ALIKE),
+    COLUMN_EACH("updated_at", TIME, updated_ms, ALIKE),
     COLUMN("sealed_at", TIME_SOME, sealed_ms),
-    COLUMN_EACH("lease_expires_at", TIME_SOME, lease_expires_ms),
+    COLUMN_EACH("lease_expires_at", TIME_SOME, lease_expires_ms, ALIKE),
     COLUMN("window_expires_at", TIME_SOME, window_expires_ms),
-    COLUMN_EACH("window_ms", I64, window_ms),
+    COLUMN_EACH("window_ms", I64, window_ms, ALIKE),
     COLUMN("due_given_at", TIME_SOME, due_ms),
     COLUMN("effect_id", TEXT_SOME, effect_id),
     COLUMN("outcome_code", I32, outcome.code),
@@ -77,13 +78,13 @@ static const struct column columns[] = {
     COLUMN("outcome_digest", DIGEST_SOME, outcome.body.digest),
     COLUMN("outcome_bytes", U64, outcome.body.bytes),
     COLUMN("outcome_retained", BOOL, outcome.body.retained),
-    COLUMN_EACH("request_digest", DIGEST_SOME, request.digest),
-    COLUMN_EACH("request_bytes", U64, request.bytes),
+    COLUMN_EACH("request_digest", DIGEST_SOME, request.digest, SAME),
+    COLUMN_EACH("request_bytes", U64, request.bytes, SAME),
     COLUMN("request_retained", BOOL, request.retained),
     COLUMN("source_type", TEXT_SOME, source.type),
     COLUMN("source_id", TEXT_SOME, source.id),
     COLUMN("source_version", TEXT_SOME, source.version),
-    COLUMN_EACH("trace", TEXT_SOME, trace),
+    COLUMN_EACH("trace", TEXT_SOME, trace, SAME),
     COLUMN("reason", TEXT_SOME, reason),
     COLUMN("door", DOOR, door),
     COLUMN("reconciles", BOOL, reconciles),
@@ -204,39 +205,64 @@ void columns_insert(struct buf *sql)
     put_rows_sql(sql);
 }
 
-/* Arguments: first the arrays of what may differ, then the values of what is the same. The enums
- * among these are looked up once, in a subquery of their own, and not for each row. An unnest for
- * each array, and not one in FROM: that would keep all rows apart before the first is inserted. */
-void columns_insert_alike(struct buf *sql)
+/* The additional columns of similar rows, and what the rows have in common that differ in them. */
+static const struct {
+    enum column_extra extra;
+    enum pg_alike each;
+} alike_extras[] = {{EXTRA_DUE, PG_ROWS_ALIKE}, {EXTRA_REQUEST, PG_ROWS_SAME}};
+
+enum { ALIKE_EXTRAS = sizeof alike_extras / sizeof *alike_extras };
+
+/* "name" of column i of a similar row: first the additional ones. Returns what differs in it. */
+static enum pg_alike alike_column(size_t i, const char **ret_name, struct sql_type *ret_type)
 {
-    unsigned arrays = 0;
-    buf_str(sql, "INSERT INTO records (due_at, request_body");
-    for (size_t pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < COLUMNS; i++) {
-            if (columns[i].each == (pass == 0)) {
-                buf_printf(sql, ", %s", columns[i].name);
-                arrays += pass == 0;
+    if (i < ALIKE_EXTRAS) {
+        enum column_extra extra = alike_extras[i].extra;
+        *ret_name = extras[extra].name;
+        *ret_type = (struct sql_type){extras[extra].type, extras[extra].number, NULL};
+        return alike_extras[i].each;
+    }
+    const struct column *column = &columns[i - ALIKE_EXTRAS];
+    *ret_name = column->name;
+    *ret_type = type_of(column->form);
+    return column->each;
+}
+
+/* Arguments: first the arrays of what may differ, then the values of what is the same. An unnest
+ * for each array, and not one in FROM: that would keep all rows apart before the first is
+ * inserted. */
+void columns_insert_alike(struct buf *sql, enum pg_alike alike)
+{
+    const char *name = NULL;
+    struct sql_type type;
+    const char *mark = "INSERT INTO records (";
+    ASSERT(alike != PG_ROWS_DIFFER);
+    for (int arrays = 1; arrays >= 0; arrays--) {
+        for (size_t i = 0; i < ALIKE_EXTRAS + COLUMNS; i++) {
+            if ((alike_column(i, &name, &type) >= alike) == arrays) {
+                buf_printf(sql, "%s%s", mark, name);
+                mark = ", ";
             }
         }
     }
-    buf_str(sql, ") SELECT w.*");
-    unsigned number = arrays + 2;
-    for (size_t i = 0; i < COLUMNS; i++) {
-        struct sql_type type = type_of(columns[i].form);
-        if (!columns[i].each && type.cast != NULL) {
-            buf_printf(sql, ", (SELECT $%u::%s::%s)", ++number, type.name, type.cast);
-        } else if (!columns[i].each) {
-            buf_printf(sql, ", $%u::%s", ++number, type.name);
+    unsigned number = 0;
+    mark = ") SELECT * FROM (SELECT ";
+    for (int arrays = 1; arrays >= 0; arrays--) {
+        for (size_t i = 0; i < ALIKE_EXTRAS + COLUMNS; i++) {
+            if ((alike_column(i, &name, &type) >= alike) != arrays) {
+                continue;
+            }
+            if (arrays == 1) {
+                buf_printf(sql, "%sunnest($%u::%s[])", mark, ++number, type.name);
+            } else {
+                buf_printf(
+                    sql, "%s$%u::%s", mark, ++number, type.cast == NULL ? type.name : type.cast);
+            }
+            mark = ", ";
         }
+        mark = arrays == 1 ? ") AS w, (SELECT " : ") AS same";
     }
-    buf_str(sql, " FROM (SELECT unnest($1::timestamptz[]), unnest($2::bytea[])");
-    number = 2;
-    for (size_t i = 0; i < COLUMNS; i++) {
-        if (columns[i].each) {
-            buf_printf(sql, ", unnest($%u::%s[])", ++number, type_of(columns[i].form).name);
-        }
-    }
-    buf_str(sql, ") AS w");
+    buf_str(sql, mark);
 }
 
 /* Checks that every row was changed, and leaves what the counts change by in a setting of the
@@ -425,46 +451,61 @@ static bool value_is_same(
                     : memcmp(a, b, size_of(column->form)) == 0;
 }
 
-bool columns_alike(const struct pg_row *rows, size_t count)
+/* What two rows have in common. */
+static enum pg_alike two_alike(const struct pg_row *left, const struct pg_row *right)
 {
-    ASSERT(count > 0);
-    for (size_t row = 0; row < count; row++) {
-        if (source_ordered(&rows[row].record.source) || rows[row].outcome_body.len > 0) {
-            return false; /* the statement has no room for these */
-        }
-        for (size_t i = 0; row > 0 && i < COLUMNS; i++) {
-            if (!columns[i].each &&
-                !value_is_same(&rows[0].record, &rows[row].record, &columns[i])) {
-                return false;
-            }
+    enum pg_alike alike =
+        due_ms_of(&left->record) == due_ms_of(&right->record) ? PG_ROWS_SAME : PG_ROWS_ALIKE;
+    for (size_t i = 0; i < COLUMNS && alike != PG_ROWS_DIFFER; i++) {
+        if (columns[i].each < alike && !value_is_same(&left->record, &right->record, &columns[i])) {
+            alike = columns[i].each;
         }
     }
-    return true;
+    return alike;
 }
 
-void columns_put_alike(struct pg_args *args, const struct pg_row *rows, size_t count)
+enum pg_alike columns_alike(const struct pg_row *rows, size_t count)
 {
-    static const enum column_extra firsts[] = {EXTRA_DUE, EXTRA_REQUEST};
-    for (size_t i = 0; i < 2; i++) {
-        args_array(args, extras[firsts[i]].number);
-        for (size_t row = 0; row < count; row++) {
-            put_extra(args, &rows[row], firsts[i]);
+    enum pg_alike alike = PG_ROWS_SAME;
+    ASSERT(count > 0);
+    for (size_t row = 0; row < count && alike != PG_ROWS_DIFFER; row++) {
+        if (source_ordered(&rows[row].record.source) || rows[row].outcome_body.len > 0) {
+            return PG_ROWS_DIFFER; /* the statement has no room for these */
         }
-        args_array_end_some(args);
+        enum pg_alike both = two_alike(&rows[0], &rows[row]);
+        alike = both < alike ? both : alike;
     }
-    for (size_t i = 0; i < COLUMNS; i++) {
-        if (!columns[i].each) {
-            continue;
-        }
-        args_array(args, type_of(columns[i].form).number);
-        for (size_t row = 0; row < count; row++) {
-            put_value(args, &rows[row].record, &columns[i]);
-        }
-        args_array_end_some(args);
+    return alike;
+}
+
+/* Column i of a row, as alike_column counts them. */
+static void put_alike(struct pg_args *args, const struct pg_row *row, size_t i)
+{
+    if (i < ALIKE_EXTRAS) {
+        put_extra(args, row, alike_extras[i].extra);
+    } else {
+        put_value(args, &row->record, &columns[i - ALIKE_EXTRAS]);
     }
-    for (size_t i = 0; i < COLUMNS; i++) {
-        if (!columns[i].each) {
-            put_value(args, &rows[0].record, &columns[i]);
+}
+
+void columns_put_alike(
+    struct pg_args *args, const struct pg_row *rows, size_t count, enum pg_alike alike)
+{
+    const char *name = NULL;
+    struct sql_type type;
+    ASSERT(count > 0 && alike != PG_ROWS_DIFFER);
+    for (size_t i = 0; i < ALIKE_EXTRAS + COLUMNS; i++) {
+        if (alike_column(i, &name, &type) >= alike) {
+            args_array(args, type.number);
+            for (size_t row = 0; row < count; row++) {
+                put_alike(args, &rows[row], i);
+            }
+            args_array_end_some(args);
+        }
+    }
+    for (size_t i = 0; i < ALIKE_EXTRAS + COLUMNS; i++) {
+        if (alike_column(i, &name, &type) < alike) {
+            put_alike(args, &rows[0], i);
         }
     }
 }

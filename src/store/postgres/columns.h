@@ -26,11 +26,19 @@ void columns_update(struct buf *sql);
 /* Their arguments: one array for each column. */
 void columns_put(struct pg_args *args, const struct pg_row *rows, size_t count);
 
+/* What new rows differ in. */
+enum pg_alike {
+    PG_ROWS_DIFFER, /* in any column */
+    PG_ROWS_ALIKE,  /* only in the following, and in their tenants, scopes, principals and times */
+    PG_ROWS_SAME,   /* only in their keys, ids, fences, fingerprints, traces and request bodies */
+};
+
 /* The statement that inserts similar new rows: a column in which they do not differ is one argument
- * instead of an array. The begins of a batch usually are similar; this takes half of the time. */
-void columns_insert_alike(struct buf *sql);
-bool columns_alike(const struct pg_row *rows, size_t count);
-void columns_put_alike(struct pg_args *args, const struct pg_row *rows, size_t count);
+ * instead of an array. This takes half of the time. Not for PG_ROWS_DIFFER. */
+void columns_insert_alike(struct buf *sql, enum pg_alike alike);
+enum pg_alike columns_alike(const struct pg_row *rows, size_t count);
+void columns_put_alike(
+    struct pg_args *args, const struct pg_row *rows, size_t count, enum pg_alike alike);
 
 /* How many columns a selected record has. */
 int columns_count(void);

@@ -268,12 +268,13 @@ static void send_rows(
 
 static void send_inserts(struct pg_store *self, const struct pg_row *rows, size_t count)
 {
-    if (count > 0 && columns_alike(rows, count)) {
-        columns_put_alike(&self->link.args, rows, count);
-        link_send(&self->link, PG_ALIKE);
-    } else {
+    enum pg_alike alike = count > 0 ? columns_alike(rows, count) : PG_ROWS_DIFFER;
+    if (alike == PG_ROWS_DIFFER) {
         send_rows(self, PG_INSERT, rows, count);
+        return;
     }
+    columns_put_alike(&self->link.args, rows, count, alike);
+    link_send(&self->link, alike == PG_ROWS_SAME ? PG_SAME : PG_ALIKE);
 }
 
 static void send_touches(struct pg_store *self, const struct plan *plan)
@@ -372,6 +373,26 @@ static const unsigned char *chain_of(const struct pg_store *self, const struct p
     return self->identity.chain_id;
 }
 
+/* The first entry, if all are evidence of one tenant and one moment in our own chain; or NULL. */
+static const struct entry *entries_alike(const struct plan *plan)
+{
+    const struct entry *first = NULL;
+    for (size_t i = 0; i < plan->commit->count; i++) {
+        const struct entry *entry = &plan->commit->changes[i].entry;
+        if (entry->bytes.len == 0) {
+            continue;
+        }
+        first = first == NULL ? entry : first;
+        if (entry->kind != ENTRY_EVIDENCE || plan->commit->inherits ||
+            entry->time_ms != first->time_ms || !slice_equal(entry->tenant, first->tenant)) {
+            return NULL;
+        }
+    }
+    return first;
+}
+
+/* Arrays of the columns from `column` on are sent, and for entries that are alike what they have in
+ * common instead of the columns before. */
 static void send_entries(struct pg_store *self, const struct plan *plan)
 {
     static const enum pg_type types[ENTRY_COLUMNS] = {[ENTRY_SEQ] = PG_INT8,
@@ -386,8 +407,15 @@ static void send_entries(struct pg_store *self, const struct plan *plan)
     if (plan->entry_count == 0) {
         return;
     }
+    const struct entry *alike = entries_alike(plan);
     args_slice(args, slice_of(chain_of(self, plan), 16));
-    for (int column = 0; column < ENTRY_COLUMNS; column++) {
+    if (alike != NULL) { /* their numbers are consecutive: plan_entries */
+        args_int8(args, (int64_t)alike->seq);
+        args_int8(args, (int64_t)plan->head.seq);
+        args_time(args, alike->time_ms);
+        args_slice(args, alike->tenant);
+    }
+    for (int column = alike != NULL ? ENTRY_OPERATION : 0; column < ENTRY_COLUMNS; column++) {
         struct digest previous = self->head.hash;
         args_array(args, types[column]);
         for (size_t i = 0; i < plan->commit->count; i++) {
@@ -400,7 +428,7 @@ static void send_entries(struct pg_store *self, const struct plan *plan)
         }
         args_array_end(args);
     }
-    link_send(&self->link, PG_ENTRIES);
+    link_send(&self->link, alike != NULL ? PG_LINES : PG_ENTRIES);
 }
 
 static void send_plan(struct pg_store *self, const struct plan *plan)
@@ -425,7 +453,7 @@ static void send_plan(struct pg_store *self, const struct plan *plan)
     }
     send_mark(self, plan);
     link_sync(&self->link);
-    link_text(&self->link, "COMMIT");
+    link_send(&self->link, PG_COMMIT);
     link_sync(&self->link);
 }
 
@@ -539,6 +567,18 @@ static enum status commit_lost(struct pg_store *self, const struct plan *plan, s
     return status;
 }
 
+/* Adds the new rows to the counts. After anything else the next prepare asks for them. */
+static void count_rows(struct pg_store *self, const struct plan *plan)
+{
+    for (size_t i = 0; i < plan->inserts; i++) {
+        const struct record *record = &plan->rows[i].record;
+        bool is_asked = store_kind_in(STORE_KINDS_ASKED, record->kind);
+        self->counts.records += is_asked;
+        self->counts.by_status[record->status] += is_asked;
+    }
+    self->counts_until_ns = plan->updates == 0 ? self->counts_until_ns : 0;
+}
+
 /* Every change was accepted: the rest is waited for, here or by settle. */
 static enum status commit_accepted(struct pg_store *self, const struct plan *plan, struct err *err)
 {
@@ -554,6 +594,7 @@ static enum status commit_accepted(struct pg_store *self, const struct plan *pla
         pg_recover(self);
         return before;
     }
+    count_rows(self, plan);
     uint64_t floor = plan->commit->fence_floor;
     self->fence = floor > self->fence ? floor : self->fence;
     uint64_t number = pg_pending_begin(self, &plan->head, plan->sources);

@@ -33,23 +33,28 @@
 #include "store/postgres/postgres.h"
 
 /* The version of the schema that this program reads and writes. */
-enum { PG_SCHEMA_VERSION = 5 };
+enum { PG_SCHEMA_VERSION = 6 };
 
 enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 
 /* Names of prepared statements; statements.c has their texts. */
+#define PG_OPEN    "open"
+#define PG_COMMIT  "commit"
 #define PG_LOCK    "lock"
 #define PG_LOAD    "load"
+#define PG_KEYS    "keys"
 #define PG_SOURCES "sources"
 #define PG_META    "meta"
 #define PG_COUNTS  "counts"
 #define PG_MARK    "mark"
 #define PG_INSERT  "insert"
 #define PG_ALIKE   "alike"
+#define PG_SAME    "same"
 #define PG_UPDATE  "update"
 #define PG_THERE   "there"
 #define PG_TOUCH   "touch"
 #define PG_ENTRIES "entries"
+#define PG_LINES   "lines"
 #define PG_RAISE   "raise"
 #define PG_NOTIFY  "notify"
 #define PG_LISTENS "listens"
@@ -147,7 +152,9 @@ struct pg_store {
     bool unfinished; /* the schema is an unfinished copy, as far as the connection saw */
     bool inherits;   /* it is an unfinished copy: its shared settings are in the table `copying` */
     struct pg_listener listener;
-    bool others_listen; /* a different process listens for settled records */
+    bool others_listen;         /* a different process listens for settled records */
+    struct store_counts counts; /* of STORE_KINDS_ASKED, with our own new records since … */
+    uint64_t counts_until_ns;   /* … good until then, by clock_nanos; 0: not known */
 
     struct clock system;       /* the machine's own */
     const struct clock *given; /* replaces the server's clock in tests; or NULL */

@@ -48,6 +48,7 @@ static enum status expire(struct pg_store *self, struct err *err)
         args_time(&self->link.args, self->mark_ms);
         args_int8(&self->link.args, EXPIRE_ROWS);
         status = run(self, PG_EXPIRE, &count, err);
+        self->counts_until_ns = 0;
         ASSERT(status != OK || count <= EXPIRE_ROWS);
     }
     if (count < EXPIRE_ROWS) {

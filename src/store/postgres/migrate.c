@@ -29,6 +29,7 @@ static const struct {
     {3, pg_schema_3, &pg_schema_3_bytes},
     {4, pg_schema_4, &pg_schema_4_bytes},
     {5, pg_schema_5, &pg_schema_5_bytes},
+    {6, pg_schema_6, &pg_schema_6_bytes},
 };
 
 /* What a role needs to run Once: no right to create, drop or alter anything, nor to change or
@@ -202,6 +203,10 @@ static enum status run_text(PGconn *conn, const char *sql, int *ret_number, stru
     if (kind != PGRES_COMMAND_OK && kind != PGRES_TUPLES_OK) {
         status = link_status(result, err);
         status = status == E_UNAVAILABLE ? status : E_UNAVAILABLE;
+        if (link_failed_as(result, "42501")) {
+            err_hint(err, "migrate as the role that owns the schema; the first time it needs "
+                          "GRANT CREATE ON DATABASE");
+        }
     } else if (ret_number != NULL) {
         int number = 0;
         (void)sscanf(PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "", "%d", &number);

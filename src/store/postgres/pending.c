@@ -283,6 +283,7 @@ void pg_catch_up(struct pg_store *self)
     bool renew = self->renew || self->doomed;
     if (self->doomed) {
         self->head = self->settled;
+        self->counts_until_ns = 0;
     }
     self->doomed = self->renew = false;
     int64_t time_ms = self->settled.moment.time_ms;

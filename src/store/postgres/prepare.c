@@ -15,6 +15,10 @@
 #include "core/source.h"
 #include "store/postgres/impl.h"
 
+/* Counts of records are used for this long: reading them for each batch costs more than they tell.
+ * Our own new records are added meanwhile, so that keys_max holds for a process alone. */
+#define COUNTS_NS UINT64_C(100000000)
+
 /* One record that one or more wants ask for. */
 struct ask {
     struct digest low; /* the range of hashes to search */
@@ -36,6 +40,7 @@ struct asking {
     size_t count;
     size_t *of;   /* for each want its ask */
     bool sources; /* one of them wants the record of its source */
+    bool by_keys; /* all ask by key alone, for the bodies that their fingerprints choose */
 };
 
 /* The first of the wants that share a record. */
@@ -122,6 +127,12 @@ static enum status asking_init(
         ask_bodies(&asking->asks[asking->of[i]], &batch->wants[i]);
         asking->sources = asking->sources || batch->wants[i].source;
     }
+    asking->by_keys = true;
+    for (size_t i = 0; i < asking->count; i++) {
+        const struct ask *ask = &asking->asks[i];
+        asking->by_keys =
+            asking->by_keys && op_id_absent(&ask->id) && ask->bodies == 0 && ask->tenant.len == 0;
+    }
     return OK;
 }
 
@@ -153,20 +164,24 @@ static void send_locks(struct pg_store *self, const struct asking *asking)
     link_send(&self->link, PG_LOCK);
 }
 
+/* Puts one end of the ranges of all asks, or of those with a source. */
+static void put_bounds(struct pg_args *args, const struct asking *asking, bool sources, bool high)
+{
+    args_array(args, PG_BYTEA);
+    for (size_t i = 0; i < asking->count; i++) {
+        const struct ask *ask = &asking->asks[i];
+        if (!sources || ask->source) {
+            args_slice(args, slice_of(high ? ask->high.bytes : ask->low.bytes, DIGEST_BYTES));
+        }
+    }
+    args_array_end(args);
+}
+
 /* Puts the ranges and ids of all asks, or of those with a source. */
 static void put_ranges(struct pg_args *args, const struct asking *asking, bool sources)
 {
-    for (int high = 0; high < 2; high++) {
-        args_array(args, PG_BYTEA);
-        for (size_t i = 0; i < asking->count; i++) {
-            const struct ask *ask = &asking->asks[i];
-            if (!sources || ask->source) {
-                args_slice(
-                    args, slice_of(high == 0 ? ask->low.bytes : ask->high.bytes, DIGEST_BYTES));
-            }
-        }
-        args_array_end(args);
-    }
+    put_bounds(args, asking, sources, false);
+    put_bounds(args, asking, sources, true);
     args_array(args, PG_UUID);
     for (size_t i = 0; i < asking->count; i++) {
         const struct ask *ask = &asking->asks[i];
@@ -182,6 +197,27 @@ static void put_ranges(struct pg_args *args, const struct asking *asking, bool s
     args_array_end(args);
 }
 
+static void put_fingerprints(struct pg_args *args, const struct asking *asking)
+{
+    args_array(args, PG_BYTEA);
+    for (size_t i = 0; i < asking->count; i++) {
+        if (asking->asks[i].by_fingerprint) {
+            args_slice(args, slice_of(asking->asks[i].fingerprint.bytes, DIGEST_BYTES));
+        } else {
+            args_null(args);
+        }
+    }
+    args_array_end(args);
+}
+
+static void send_keys(struct pg_store *self, const struct asking *asking)
+{
+    struct pg_args *args = &self->link.args;
+    put_bounds(args, asking, false, false);
+    put_fingerprints(args, asking);
+    link_send(&self->link, PG_KEYS);
+}
+
 static void send_load(struct pg_store *self, const struct asking *asking)
 {
     struct pg_args *args = &self->link.args;
@@ -192,15 +228,7 @@ static void send_load(struct pg_store *self, const struct asking *asking)
         args_int4(args, (int32_t)asking->asks[i].bodies);
     }
     args_array_end(args);
-    args_array(args, PG_BYTEA);
-    for (size_t i = 0; i < asking->count; i++) {
-        if (asking->asks[i].by_fingerprint) {
-            args_slice(args, slice_of(asking->asks[i].fingerprint.bytes, DIGEST_BYTES));
-        } else {
-            args_null(args);
-        }
-    }
-    args_array_end(args);
+    put_fingerprints(args, asking);
     args_array(args, PG_TEXT);
     for (size_t i = 0; i < asking->count; i++) {
         args_slice(args, asking->asks[i].tenant);
@@ -213,11 +241,16 @@ static void send_load(struct pg_store *self, const struct asking *asking)
 static void send_batch(
     struct pg_store *self, const struct store_batch *batch, const struct asking *asking, bool locks)
 {
+    ASSERT(self->link.args.count == 0);
     if (locks) {
-        link_text(&self->link, "BEGIN");
+        link_send(&self->link, PG_OPEN);
         send_locks(self, asking);
     }
-    send_load(self, asking);
+    if (asking->by_keys) {
+        send_keys(self, asking);
+    } else {
+        send_load(self, asking);
+    }
     if (asking->sources) {
         put_ranges(&self->link.args, asking, true);
         link_send(&self->link, PG_SOURCES);
@@ -226,8 +259,10 @@ static void send_batch(
     args_slice(&self->link.args, slice_of(self->identity.chain_id, 16));
     args_time(&self->link.args, pg_time_now(self).time_ms - LIMIT_HOLDER_GONE_MS);
     link_send(&self->link, PG_META);
-    pg_kinds_put(&self->link.args, STORE_KINDS_ASKED);
-    link_send(&self->link, PG_COUNTS);
+    if (self->counts_until_ns == 0) {
+        pg_kinds_put(&self->link.args, STORE_KINDS_ASKED);
+        link_send(&self->link, PG_COUNTS);
+    }
     link_sync(&self->link);
 }
 
@@ -392,6 +427,18 @@ static enum status take_meta(
     return OK;
 }
 
+/* Takes the counts, if they were asked for. */
+static enum status take_counts(struct pg_store *self, struct store_batch *batch, struct err *err)
+{
+    enum status status = OK;
+    if (self->counts_until_ns == 0) {
+        status = pg_counts_take(self, STORE_KINDS_ASKED, &self->counts, err);
+        self->counts_until_ns = status == OK ? clock_nanos() + COUNTS_NS : 0;
+    }
+    batch->counts = self->counts;
+    return status;
+}
+
 /* Receives everything up to the sync. */
 static enum status receive(struct pg_store *self, struct store_batch *batch, struct asking *asking,
     bool locks, struct err *err)
@@ -412,7 +459,7 @@ static enum status receive(struct pg_store *self, struct store_batch *batch, str
     }
     status = status == OK ? pg_rows(self, 5, &meta, err) : status;
     status = status == OK ? take_meta(self, meta, batch, err) : status;
-    status = status == OK ? pg_counts_take(self, STORE_KINDS_ASKED, &batch->counts, err) : status;
+    status = status == OK ? take_counts(self, batch, err) : status;
     status = status == OK ? link_finish(&self->link, err) : status;
     status = status == OK ? take_records(self, asking, records, batch, err) : status;
     for (size_t i = 0; i < batch->count && status == OK; i++) {
@@ -431,6 +478,9 @@ static enum status exchange(
 {
     struct asking asking = {.count = 0};
     enum status status = asking_init(self, batch, &asking, err);
+    if (!locks || clock_nanos() >= self->counts_until_ns) {
+        self->counts_until_ns = 0;
+    }
     if (status == OK) {
         send_batch(self, batch, &asking, locks);
         status = receive(self, batch, &asking, locks, err);

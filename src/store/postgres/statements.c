@@ -6,15 +6,17 @@
  */
 #include "store/postgres/impl.h"
 
-/* {record}, {insert}, {alike} and {update} stand for texts from columns.c; {wants} for the records
- * that a batch asks for: by key both ends of the range are its hash; by id the range has all hashes
- * with the id's prefix. */
+/* {record}, {insert}, {alike}, {same} and {update} stand for texts from columns.c; {wants} for the
+ * records that a batch asks for: by key both ends of the range are its hash; by id the range has
+ * all hashes with the id's prefix. */
 static const struct {
     const char *name;
     const char *sql;
 } statements[] = {
+    {PG_OPEN, "BEGIN"},
+    {PG_COMMIT, "COMMIT"},
     /* In the order given, which is by hash in every process, so that nothing deadlocks. */
-    {PG_LOCK, "SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"},
+    {PG_LOCK, "SELECT count(pg_advisory_xact_lock(k)) FROM unnest($1::bigint[]) AS k"},
     {PG_LOAD,
         "SELECT w.n, {record},"
         " CASE WHEN (w.bodies & 1 <> 0 OR r.fingerprint = w.fingerprint)"
@@ -23,14 +25,19 @@ static const struct {
         " AND (w.tenant = '' OR w.tenant = r.tenant_id) THEN r.request_body END"
         " FROM unnest($1::bytea[], $2::bytea[], $3::uuid[], $4::integer[], $5::bytea[], $6::text[])"
         " WITH ORDINALITY AS w (low, high, id, bodies, fingerprint, tenant, n) {wants}"},
+    /* The same for a batch that asks by key alone, with the bodies that the fingerprints choose. */
+    {PG_KEYS, "SELECT w.n, {record}, CASE WHEN r.fingerprint = w.fingerprint THEN r.outcome_body"
+              " END, CASE WHEN r.fingerprint <> w.fingerprint THEN r.request_body END"
+              " FROM unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY"
+              " AS w (key_hash, fingerprint, n) JOIN records r ON r.key_hash = w.key_hash"},
     {PG_SOURCES, "SELECT DISTINCT ON (s.key_hash) {source}"
                  " FROM unnest($1::bytea[], $2::bytea[], $3::uuid[]) AS w (low, high, id) {wants}"
                  " JOIN records s ON s.key_hash = r.source_hash ORDER BY s.key_hash"},
     /* After the locks are held and the records are read (S9). */
-    {PG_META, "SELECT clock_timestamp(), greatest((SELECT committed_at FROM store),"
-              " (SELECT max(committed_at) FROM chains WHERE ended_at IS NULL)), draw_fences($1),"
-              " pg_backend_pid(), EXISTS (SELECT FROM chains WHERE listens AND ended_at IS NULL"
-              " AND chain_id <> $2 AND heartbeat_at > $3)"},
+    {PG_META, "SELECT clock_timestamp(), greatest((SELECT committed_at FROM store), last),"
+              " draw_fences($1), pg_backend_pid(), coalesce(listens, false)"
+              " FROM (SELECT max(committed_at) AS last, bool_or(listens AND chain_id <> $2"
+              " AND heartbeat_at > $3) AS listens FROM chains WHERE ended_at IS NULL) AS open"},
     /* The oldest unknown one by the order of its index: min() may be planned to read them all, and
      * the plan is made while there are none. */
     {PG_COUNTS,
@@ -39,25 +46,10 @@ static const struct {
         " HAVING sum(live) <> 0 UNION ALL SELECT 'operation', 'unknown', 0, (SELECT updated_at"
         " FROM records WHERE status = 'unknown' AND kind = ANY ($1::text[]::record_kind[])"
         " ORDER BY updated_at LIMIT 1)"},
-    /* The last of a commit: it waits for the row of our chain until the commit before has ended. So
-     * the row is compared after the update: a condition on what the snapshot shows would not wait.
-     * The counts of new rows are arguments, those of changed ones come from PG_UPDATE. */
-    {PG_MARK,
-        "WITH marked AS (UPDATE chains SET commits = commits + 1, seq = $4, hash = $5,"
-        " committed_at = greatest(committed_at, $6), boot_ms = $7, boot_id = $8, jump_ms = $9,"
-        " heartbeat_at = greatest(heartbeat_at, $6)"
-        " WHERE chain_id = $1 AND ended_at IS NULL RETURNING epoch, commits),"
-        " moved AS (SELECT kind, status, n FROM unnest($10::text[], $11::text[], $12::bigint[])"
-        " AS m (kind, status, n) UNION ALL SELECT split_part(m, ' ', 1), split_part(m, ' ', 2),"
-        " split_part(m, ' ', 3)::bigint FROM string_to_table(nullif(current_setting('once.updated',"
-        " true), ''), ',') AS m), tally AS (INSERT INTO tallies AS t SELECT $1::uuid,"
-        " kind::record_kind, status::record_status, sum(n) FROM moved GROUP BY kind, status"
-        " HAVING sum(n) <> 0 ON CONFLICT (chain_id, kind, status)"
-        " DO UPDATE SET live = t.live + excluded.live)"
-        " SELECT expect_marked((SELECT count(*) FROM marked WHERE epoch = $2"
-        " AND commits - 1 = $3))"},
+    {PG_MARK, "SELECT mark_commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"},
     {PG_INSERT, "{insert}"},
     {PG_ALIKE, "{alike}"},
+    {PG_SAME, "{same}"},
     {PG_UPDATE, "{update}"},
     {PG_THERE, "SELECT key_hash FROM records WHERE key_hash = ANY ($1::bytea[])"},
     {PG_TOUCH,
@@ -73,6 +65,13 @@ static const struct {
         " ELSE 'evidence'::entry_kind END, decided_at, tenant_id, operation_id,"
         " prev_hash, hash, entry FROM (SELECT unnest($2::bigint[]) AS seq, unnest($3::boolean[]) AS"
         " is_note, unnest($4::timestamptz[]) AS decided_at, unnest($5::text[]) AS tenant_id,"
+        " unnest($6::uuid[]) AS operation_id, unnest($7::bytea[]) AS prev_hash,"
+        " unnest($8::bytea[]) AS hash, unnest($9::text[]) AS entry) AS w"},
+    /* The same for evidence of one tenant and one moment. */
+    {PG_LINES,
+        "INSERT INTO entries (chain_id, seq, kind, decided_at, tenant_id, operation_id, prev_hash,"
+        " hash, entry) SELECT $1::uuid, seq, 'evidence', $4::timestamptz, $5::text, operation_id,"
+        " prev_hash, hash, entry FROM (SELECT generate_series($2::bigint, $3::bigint) AS seq,"
         " unnest($6::uuid[]) AS operation_id, unnest($7::bytea[]) AS prev_hash,"
         " unnest($8::bytea[]) AS hash, unnest($9::text[]) AS entry) AS w"},
     {PG_RAISE, "SELECT raise_fences($1)"},
@@ -185,7 +184,9 @@ static void expand(struct buf *out, const char *sql)
         } else if (slice_starts(rest, SLICE_LIT("{insert}"))) {
             columns_insert(out);
         } else if (slice_starts(rest, SLICE_LIT("{alike}"))) {
-            columns_insert_alike(out);
+            columns_insert_alike(out, PG_ROWS_ALIKE);
+        } else if (slice_starts(rest, SLICE_LIT("{same}"))) {
+            columns_insert_alike(out, PG_ROWS_SAME);
         } else if (slice_starts(rest, SLICE_LIT("{update}"))) {
             columns_update(out);
         } else if (slice_starts(rest, SLICE_LIT("{wants}"))) {
