@@ -70,6 +70,23 @@ def test_the_handler_gets_the_envelope_and_who_calls(server, shop):
     assert int(headers["Once-Fence"]) > 0 and headers["Once-Attempt"] == "1"
 
 
+@pytest.mark.parametrize("text, outcome", [
+    ('{"a":1}\n', {"a": 1}), (' [1]', [1]), ('"x"', "x"), ("null", None),
+    ("done", ...), ("{done}", ...), ('{"a":1', ...), ('{"a":1,"a":2}', ...), ("", ...)])
+def test_an_answer_that_is_not_json_is_shown_as_a_text(server, shop, text, outcome):
+    """Every document is JSON, whatever the handler answered."""
+    command = envelope("cancel", args={"do": f"says {text}"})
+    for _ in range(2):
+        done = submit(server, command)[2]
+        shown = get(server, done["command_id"])
+        for document in (done, shown):
+            if outcome is ...:
+                assert (document["outcome"]["code"], document["outcome"]["body"]) == (200, text)
+            else:
+                assert document["outcome"] == outcome
+    assert list(shop.calls.values()) == [1]
+
+
 def test_a_connection_to_the_handler_is_used_again(server, shop):
     for number in range(20):
         assert submit(server, envelope("cancel", order_id=str(number)))[0] == 201
