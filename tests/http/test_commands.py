@@ -3,6 +3,7 @@ import hashlib
 import json
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -422,6 +423,28 @@ def test_every_wrong_token_gets_the_same_answer(make_server, shop):
     assert sum(shop.calls.values()) == 1
     assert confirm(server, one["command_id"], token, headers=acme, actor_id="ana")[0] == 201
     assert submit(server, refund(tenant_id="acme", order_id="1"), other)[0] == 403
+
+
+@pytest.mark.parametrize("given", ["cmd_123", "order/1 é", "100%41",
+    "cmd_01a1ebe6-4b66-7000-801b-80707807b6e6", "cmd_7b0e6d5c-0000-4000-8000-000000000001"])
+def test_the_id_that_was_given_names_the_command(make_server, shop, given):
+    shas = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("acme", "other")}
+    server = make_server(config=shop.config() + "auth:\n  tokens:\n" + "".join(
+        f'    - {{sha256: "{sha}", tenant: {name}, rights: [execute, operate]}}\n'
+        for name, sha in shas.items()))
+    acme, other = ({"Authorization": f"Bearer {name}"} for name in shas)
+    path = quote(given, safe="")
+    token = submit(server, refund(command_id=given), acme)[2]["confirmation"]["token"]
+    assert server.request("GET", f"/v1/commands/{path}", None, other)[0] == 404  # P9
+    assert confirm(server, path, token, headers=other)[0] == 403
+    assert confirm(server, path, token, headers=acme)[0] == 201
+    assert confirm(server, path, token, headers=acme)[0] == 403
+    status, _, shown = server.request("GET", f"/v1/commands/{path}", None, acme)
+    assert (status, shown["command_id"], shown["status"]) == (200, given, "executed")
+    status, _, problem = server.request(
+        "POST", f"/v1/commands/{path}/recover", {"action": "retry"}, acme)
+    assert (status, problem["code"]) == (409, "wrong_status")
+    assert sum(shop.calls.values()) == 1
 
 
 def test_wrong_tokens_are_limited(server, shop):
