@@ -582,6 +582,7 @@ def test_the_registry_is_served_without_its_handlers(server, shop):
     by_name = {command["command"]: command for command in registry["commands"]}
     assert by_name["order.refund"]["class"] == "I3"
     assert by_name["order.refund"]["args"]["amount"]["min"] == 1
+    assert {name for name, command in by_name.items() if not command["mutates"]} == {"order.show"}
 
 
 def test_a_reload_changes_the_registry_and_is_evidence(server, shop):
