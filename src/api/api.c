@@ -472,7 +472,10 @@ static bool let_in(struct api_request *request)
 static bool check_query(struct api_request *request)
 {
     struct err err = {.status = OK};
-    enum status status = request->query.len == 0 ? OK : api_query_read(request, &err);
+    enum status status = api_path_read(request);
+    if (status == OK && request->query.len > 0) {
+        status = api_query_read(request, &err);
+    }
     if (status == E_NOMEM) {
         api_fail_memory(request);
     } else if (status != OK) {
@@ -507,7 +510,11 @@ static void dispatch(struct api_request *request)
                          .body_bytes_max = request->policy->body_bytes_max});
         return;
     }
-    request->route->handle(request);
+    if (request->route->is_named != NULL) {
+        api_find_named(request);
+    } else {
+        request->route->handle(request);
+    }
 }
 
 void api_handle(void *context, struct http_exchange *exchange)

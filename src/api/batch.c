@@ -84,8 +84,9 @@ static enum status read_batch(struct api_request *request, const struct json_val
 {
     struct arena *arena = request->exchange->arena;
     if (items->type != JSON_ARRAY || items->count == 0) {
-        return member_refuse(
-            fault, "invalid_body", "the body is not a JSON array of begins and seals");
+        return member_refuse(fault, "invalid_body",
+            "the body is not a JSON array of begins and "
+            "seals, at least one");
     }
     if (items->count > LIMIT_GROUP_REQUESTS_MAX) {
         return member_refuse(fault, "batch_too_large",

@@ -46,7 +46,9 @@ void api_query_run(struct api_query *query, struct api_request *request)
     query->request = request;
     query->query.tenant = request->caller.tenant;
     query->query.call =
-        (struct engine_call){.arena = exchange->arena, .context = exchange, .done = done};
+        (struct engine_call){.arena = query->arena == NULL ? exchange->arena : query->arena,
+            .context = exchange,
+            .done = done};
     exchange->state = query;
     exchange->resume = resume;
     if (query_submit(door_engine(request->api->door), &query->query, &err) != OK) {

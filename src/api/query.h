@@ -14,6 +14,7 @@
 struct api_query {
     struct query query; /* the caller sets its kind and filters */
     struct api_request *request;
+    struct arena *arena;                     /* of the results; NULL: the exchange's */
     void (*answer)(struct api_query *query); /* called on the exchange's loop when the query has a
                                                 result */
     void (*failed)(struct api_query *query, const struct err *err); /* NULL: api_fail */

@@ -79,8 +79,8 @@ const struct api_routes api_own_routes = {routes, COUNT(routes), NULL};
 
 /* ---- paths --------------------------------------------------------------------------------- */
 
-/* Whether the path matches the pattern; the part that matches {…} goes to *ret_value. Paths are not
- * decoded: ours need no escapes, so an escaped spelling is a different path. */
+/* Whether the path matches the pattern; the part that matches {…} goes to *ret_value, not decoded.
+ * The rest of a path needs no escapes, so an escaped spelling of it is a different path. */
 static bool path_matches(const char *pattern, struct slice path, struct slice *ret_value)
 {
     const char *at = path.data;
@@ -159,14 +159,15 @@ bool api_route_find(
     return request->route != NULL;
 }
 
-/* ---- queries ------------------------------------------------------------------------------- */
+/* ---- escapes ------------------------------------------------------------------------------- */
 
-/* A part of a query, decoded: "%20" and "+" are a blank. Points into the text when nothing is
- * encoded. */
-static enum status decode(struct slice text, struct arena *arena, struct slice *ret_text)
+/* A part of a path or a query, decoded: "%20" is a blank, and in a query "+" is one too. Points
+ * into the text when nothing is encoded. */
+static enum status decode(
+    struct slice text, bool is_query, struct arena *arena, struct slice *ret_text)
 {
-    if (text.len == 0 ||
-        (memchr(text.data, '%', text.len) == NULL && memchr(text.data, '+', text.len) == NULL)) {
+    if (text.len == 0 || (memchr(text.data, '%', text.len) == NULL &&
+                             (!is_query || memchr(text.data, '+', text.len) == NULL))) {
         *ret_text = text;
         return text_utf8(text) ? OK : E_INVALID;
     }
@@ -182,7 +183,7 @@ static enum status decode(struct slice text, struct arena *arena, struct slice *
                 return E_INVALID;
             }
             i += 2;
-        } else if (c == '+') {
+        } else if (c == '+' && is_query) {
             c = ' ';
         }
         place[used++] = c;
@@ -190,6 +191,18 @@ static enum status decode(struct slice text, struct arena *arena, struct slice *
     *ret_text = slice_of(place, used);
     return text_utf8(*ret_text) ? OK : E_INVALID;
 }
+
+enum status api_path_read(struct api_request *request)
+{
+    struct slice value = request->path_value;
+    enum status status = decode(value, false, request->exchange->arena, &value);
+    if (status == OK) {
+        request->path_value = value;
+    }
+    return status == E_NOMEM ? status : OK; /* nothing is named by an escape that is none */
+}
+
+/* ---- queries ------------------------------------------------------------------------------- */
 
 /* Take the next "name=value" off a query; false at its end. Empty parts, as in "a=1&&b=2", are
  * skipped. */
@@ -242,12 +255,12 @@ static enum status take_param(
 {
     struct arena *arena = request->exchange->arena;
     struct api_param param;
-    enum status status = decode(name, arena, &param.name);
+    enum status status = decode(name, true, arena, &param.name);
     if (request->route->takes_any &&
         (status == E_INVALID || (status == OK && !listed(request->route->params, param.name)))) {
         return OK;
     }
-    status = status == OK ? decode(value, arena, &param.value) : status;
+    status = status == OK ? decode(value, true, arena, &param.value) : status;
     if (status == E_NOMEM) {
         return err_set(err, status, "out of memory");
     }

@@ -68,6 +68,10 @@ struct api_route {
     bool takes_any;          /* unknown parameters are ignored: the caller is not a client of
                                 ours */
     const char *params;      /* names of the query's parameters, separated by blanks; NULL: none */
+    enum record_kind kind;   /* of the record that {…} names, if is_named is set */
+    /* Whether the record has this name, which its submitter gave; NULL: only our ids are known.
+     * path_value is our id when the handler runs, if there is such a record. */
+    bool (*is_named)(const struct record *record, struct slice name, struct arena *arena);
     void (*handle)(struct api_request *request);
     api_reader read; /* for api_call_run: reads the body */
 };
@@ -78,7 +82,7 @@ struct api_request {
     const struct api_policy *policy; /* held until it is answered */
     struct http_exchange *exchange;
     struct api_caller caller;
-    struct slice path_value; /* the part of the path that matched {…}, or empty */
+    struct slice path_value; /* the part of the path that matched {…}, decoded, or empty */
     struct slice query;      /* as it came; checked */
     const struct api_route *route;
     void *state; /* of the route's door; NULL: the API's own */
@@ -99,6 +103,11 @@ extern const struct api_routes api_own_routes;
  * route has such a path. */
 bool api_route_find(struct api_request *request, enum http_method method, struct slice path,
     const char **ret_allow) MUST_CHECK;
+
+/* Decode the escapes of path_value, which stays as it came if they are malformed. E_NOMEM. */
+enum status api_path_read(struct api_request *request) MUST_CHECK;
+/* Find the record that path_value names, for a route with is_named; then call its handler. */
+void api_find_named(struct api_request *request);
 
 /* A parameter of the query, decoded; false: absent. */
 bool api_param(

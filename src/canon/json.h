@@ -86,6 +86,8 @@ struct slice json_raw(struct slice text, const struct json_value *value);
  * quotes make it one value. For texts that a caller declared as JSON; it does not replace reading.
  * */
 bool json_framed(struct slice text);
+/* Without the blanks and line ends that JSON allows around a value. */
+struct slice json_trim(struct slice text);
 /* True for a number written without fraction and exponent that fits; *ret is else untouched. */
 bool json_int(const struct json_value *value, int64_t *ret);
 /* Whether two values are the same: numbers by exact decimal value, strings by code points. */

@@ -150,6 +150,17 @@ bool json_framed(struct slice text)
     return text.len > 0 && at == end;
 }
 
+struct slice json_trim(struct slice text)
+{
+    while (text.len > 0 && memchr(" \t\r\n", text.data[0], 4) != NULL) {
+        text = slice_of(text.data + 1, text.len - 1);
+    }
+    while (text.len > 0 && memchr(" \t\r\n", text.data[text.len - 1], 4) != NULL) {
+        text.len--;
+    }
+    return text;
+}
+
 bool json_int(const struct json_value *value, int64_t *ret)
 {
     if (!json_is(value, JSON_NUMBER)) {

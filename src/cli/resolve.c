@@ -77,9 +77,13 @@ static int print_done(
     struct out_json whole;
     struct jsonw *json = out_json_begin(&whole, 8U * LIMIT_OUTCOME_BYTES_MAX);
     jsonw_str(json, "decision", once_decision_name(answer->decision));
-    jsonw_bool(json, "repeated", answer->repeated);
-    if (answer->operation != NULL) {
-        jsonw_raw(json, "operation", answer->operation->json);
+    if (answer->repeated) {
+        jsonw_bool(json, "repeated", true);
+    }
+    if (answer->operation != NULL && answer->operation->json.len > 2) { /* its members follow */
+        struct slice document = answer->operation->json;
+        buf_char(json->out, ',');
+        buf_append(json->out, document.data + 1, document.len - 2);
     }
     return out_json_end(&whole);
 }

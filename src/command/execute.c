@@ -310,12 +310,18 @@ static enum status settle_question(
     return status;
 }
 
-/* The answer's JSON is the outcome, as received. */
-static void mark_outcome(struct engine_call *engine)
+/* The answer's JSON is the outcome, as received. It is read, because documents contain it: a text
+ * such as 'done' would make each of them malformed. Of an answer with too many values to read, the
+ * form is checked. */
+static enum status mark_outcome(struct dispatch_call *call, struct engine_call *engine)
 {
-    if (json_framed(engine->outcome_body) && text_utf8(engine->outcome_body)) {
+    const struct json_value *root;
+    struct slice body = engine->outcome_body;
+    enum status status = json_read(body, call->arena, &root, NULL);
+    if (status == OK || (status == E_LIMIT && json_framed(json_trim(body)) && text_utf8(body))) {
         engine->request.outcome.meta = OUTCOME_META_JSON;
     }
+    return status == E_NOMEM ? status : OK;
 }
 
 static bool is_executed(const struct dispatch_call *call, const struct request *request)
@@ -439,11 +445,11 @@ static enum status settle(struct dispatch_call *call, struct err *err)
     }
     enum status status =
         call->asks ? settle_question(call, command, engine) : settle_attempt(call, command, engine);
+    if (status == OK && request_settles(&engine->request)) {
+        status = mark_outcome(call, engine);
+    }
     if (status != OK) {
         return err_set(err, status, "out of memory");
-    }
-    if (request_settles(&engine->request)) {
-        mark_outcome(engine);
     }
     return is_executed(call, &engine->request) ? take_effects(call, command, engine, err) : OK;
 }

@@ -136,6 +136,8 @@ void command_deny(struct api_request *request);
 void command_recover(struct api_request *request);
 void command_resolve(struct api_request *request);
 void command_get(struct api_request *request);
+/* Whether its submitter gave the command this id. */
+bool command_is_named(const struct record *record, struct slice name, struct arena *arena);
 void command_list(struct api_request *request);
 void command_registry(struct api_request *request);
 

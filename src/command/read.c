@@ -48,54 +48,27 @@ static void answer_command(struct api_query *self)
     }
 }
 
-/* By the id that its submitter gave: it is not indexed, so all pages are searched. */
-static void answer_named(struct api_query *self)
+bool command_is_named(const struct record *record, struct slice name, struct arena *arena)
 {
-    struct query *query = &self->query;
-    struct api_request *request = self->request;
-    for (size_t i = 0; i < query->count; i++) {
-        struct detail detail;
-        if (detail_read(query->records[i]->detail, request->exchange->arena, &detail) == OK &&
-            slice_equal(detail.command_id, request->path_value)) {
-            struct api_query *found = api_query_new(request, QUERY_OPERATION, answer_command);
-            if (found != NULL) {
-                found->query.kinds = 1u << RECORD_COMMAND;
-                found->query.operation_id = query->records[i]->operation_id;
-                api_query_run(found, request);
-            }
-            return;
-        }
-    }
-    if (!query->has_more) {
-        answer_missing(request);
-        return;
-    }
-    struct api_query *next = api_query_new(request, QUERY_RECORDS, answer_named);
-    if (next != NULL) {
-        next->query.scan = query->scan;
-        next->query.scan.after = query->after;
-        api_query_run(next, request);
-    }
+    struct detail detail;
+    return detail_read(record->detail, arena, &detail) == OK &&
+           slice_equal(detail.command_id, name);
 }
 
 void command_get(struct api_request *request)
 {
     enum record_kind kind;
     struct op_id id;
-    bool is_ours = kind_id_read(request->path_value, &kind, &id) && kind == RECORD_COMMAND;
-    struct api_query *self = api_query_new(request, is_ours ? QUERY_OPERATION : QUERY_RECORDS,
-        is_ours ? answer_command : answer_named);
-    if (self == NULL) {
+    if (!kind_id_read(request->path_value, &kind, &id) || kind != RECORD_COMMAND) {
+        answer_missing(request);
         return;
     }
-    if (is_ours) {
+    struct api_query *self = api_query_new(request, QUERY_OPERATION, answer_command);
+    if (self != NULL) {
         self->query.kinds = 1u << RECORD_COMMAND;
         self->query.operation_id = id;
-    } else {
-        self->query.scan.kinds = 1u << RECORD_COMMAND;
-        self->query.scan.limit = LIMIT_PAGE_RECORDS_MAX;
+        api_query_run(self, request);
     }
-    api_query_run(self, request);
 }
 
 /* ---- many -------------------------------------------------------------------------------- */

@@ -64,7 +64,7 @@ struct config_command {
     unsigned column;
     unsigned class; /* enum config_class */
     const char *justification;
-    bool mutates; /* declared for I0 only: every other class mutates */
+    bool mutates; /* as declared for I0; every other class mutates */
     bool is_critical;
     const char *shields[CONFIG_SHIELDS_MAX]; /* "S1" … */
     size_t shield_count;

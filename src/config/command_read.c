@@ -266,6 +266,7 @@ static enum status read_command(
         check_class(reader, key->value, command);
         check_shields(reader, key->value, command);
         check_rest(reader, key->value, command);
+        command->mutates = command->mutates || command->class != CONFIG_CLASS_I0;
     }
     return status;
 }

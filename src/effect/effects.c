@@ -8,6 +8,15 @@
 #include "envelope/seal_effects.h"
 #include "http/fields.h"
 
+static bool is_named(const struct record *record, struct slice name, struct arena *arena)
+{
+    struct effect_detail detail;
+    struct err err;
+    return effect_detail_may_have(record->detail, "effect_id") &&
+           effect_detail_decode(record->detail, arena, &detail, &err) == OK &&
+           slice_equal(detail.effect_id, name);
+}
+
 static const struct api_route routes[] = {
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/effects",
@@ -25,22 +34,32 @@ static const struct api_route routes[] = {
         .handle = effect_retry_many},
     {.method = HTTP_METHOD_GET,
         .pattern = "/v1/effects/{effect_id}",
+        .kind = RECORD_EFFECT,
+        .is_named = is_named,
         .rights = API_READERS,
         .handle = effect_get},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/effects/{effect_id}/retry",
+        .kind = RECORD_EFFECT,
+        .is_named = is_named,
         .rights = API_RIGHT_OPERATE,
         .handle = effect_retry},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/effects/{effect_id}/cancel",
+        .kind = RECORD_EFFECT,
+        .is_named = is_named,
         .rights = API_RIGHT_OPERATE,
         .handle = effect_cancel},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/effects/{effect_id}/resolve",
+        .kind = RECORD_EFFECT,
+        .is_named = is_named,
         .rights = API_RIGHT_OPERATE,
         .handle = effect_resolve},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/effects/{effect_id}/compensate",
+        .kind = RECORD_EFFECT,
+        .is_named = is_named,
         .rights = API_RIGHT_OPERATE,
         .handle = effect_compensate},
     {.method = HTTP_METHOD_POST,

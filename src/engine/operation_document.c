@@ -44,8 +44,9 @@ void operation_document_outcome(
         }
         return;
     }
-    if (is_json(outcome, body)) {
-        jsonw_raw(json, "outcome", body);
+    struct slice bare = json_trim(body); /* some servers end their JSON with a line feed */
+    if (is_json(outcome, bare)) {
+        jsonw_raw(json, "outcome", bare);
         return;
     }
     jsonw_open(json, "outcome", '{');

@@ -133,10 +133,12 @@ def test_a_resolve_that_names_an_older_attempt_changes_nothing(once, tmp_path, k
 
 
 def test_resolve_as_json(once, killed):
-    document = json.loads(
-        once("resolve", killed, "--status", "executed", "--reason", "r", "--json").text)
-    assert document["decision"] == "resolved"
-    assert document["operation"]["status"] == "executed"
+    """The document of POST /v1/operations/{operation_id}/resolve."""
+    words = ["resolve", killed, "--status", "executed", "--reason", "r", "--json"]
+    for repeated in (None, True):
+        document = json.loads(once(*words).text)
+        assert (document["decision"], document.get("repeated")) == ("resolved", repeated)
+        assert (document["operation_id"], document["status"]) == (killed, "executed")
 
 
 def test_takeover_runs_it_again_under_a_new_fence(once, tmp_path, killed):

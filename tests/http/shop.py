@@ -9,6 +9,7 @@ A handler counts its calls by key and does what `args.do` of the envelope says:
     silent         the connection is closed without an answer
     slow           200, after a gate is opened
     late N         503 the first N times, then slow
+    says TEXT      200 with this text, whatever it is
     each A B …     A the first time, B the second, …; the last one from then on
 """
 import collections
@@ -85,7 +86,9 @@ class Shop:
                 self.answer(200 if key in shop.done else 404, {"found": key in shop.done})
 
             def answer(self, status, document, headers=()):
-                body = json.dumps(document).encode()
+                self.say(status, json.dumps(document).encode(), headers)
+
+            def say(self, status, body, headers=()):
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
@@ -126,6 +129,8 @@ class Shop:
             http.answer(503, {"why": "busy"})
         elif what == "no_effect" and count <= int(times):
             http.answer(500, {"why": "not begun"}, [("Once-Effect", "no")])
+        elif what == "says":
+            http.say(200, times.encode())
         elif what == "broken":
             self.done.add(key)
             http.answer(500, {"why": "half done"})

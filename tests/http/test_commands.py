@@ -3,6 +3,7 @@ import hashlib
 import json
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 
@@ -68,6 +69,23 @@ def test_the_handler_gets_the_envelope_and_who_calls(server, shop):
     assert headers["Idempotency-Key"] == seen["idempotency_key"]
     assert headers["Once-Operation-Id"] == seen["command_id"]
     assert int(headers["Once-Fence"]) > 0 and headers["Once-Attempt"] == "1"
+
+
+@pytest.mark.parametrize("text, outcome", [
+    ('{"a":1}\n', {"a": 1}), (' [1]', [1]), ('"x"', "x"), ("null", None),
+    ("done", ...), ("{done}", ...), ('{"a":1', ...), ('{"a":1,"a":2}', ...), ("", ...)])
+def test_an_answer_that_is_not_json_is_shown_as_a_text(server, shop, text, outcome):
+    """Every document is JSON, whatever the handler answered."""
+    command = envelope("cancel", args={"do": f"says {text}"})
+    for _ in range(2):
+        done = submit(server, command)[2]
+        shown = get(server, done["command_id"])
+        for document in (done, shown):
+            if outcome is ...:
+                assert (document["outcome"]["code"], document["outcome"]["body"]) == (200, text)
+            else:
+                assert document["outcome"] == outcome
+    assert list(shop.calls.values()) == [1]
 
 
 def test_a_connection_to_the_handler_is_used_again(server, shop):
@@ -407,6 +425,28 @@ def test_every_wrong_token_gets_the_same_answer(make_server, shop):
     assert submit(server, refund(tenant_id="acme", order_id="1"), other)[0] == 403
 
 
+@pytest.mark.parametrize("given", ["cmd_123", "order/1 é", "100%41",
+    "cmd_01a1ebe6-4b66-7000-801b-80707807b6e6", "cmd_7b0e6d5c-0000-4000-8000-000000000001"])
+def test_the_id_that_was_given_names_the_command(make_server, shop, given):
+    shas = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("acme", "other")}
+    server = make_server(config=shop.config() + "auth:\n  tokens:\n" + "".join(
+        f'    - {{sha256: "{sha}", tenant: {name}, rights: [execute, operate]}}\n'
+        for name, sha in shas.items()))
+    acme, other = ({"Authorization": f"Bearer {name}"} for name in shas)
+    path = quote(given, safe="")
+    token = submit(server, refund(command_id=given), acme)[2]["confirmation"]["token"]
+    assert server.request("GET", f"/v1/commands/{path}", None, other)[0] == 404  # P9
+    assert confirm(server, path, token, headers=other)[0] == 403
+    assert confirm(server, path, token, headers=acme)[0] == 201
+    assert confirm(server, path, token, headers=acme)[0] == 403
+    status, _, shown = server.request("GET", f"/v1/commands/{path}", None, acme)
+    assert (status, shown["command_id"], shown["status"]) == (200, given, "executed")
+    status, _, problem = server.request(
+        "POST", f"/v1/commands/{path}/recover", {"action": "retry"}, acme)
+    assert (status, problem["code"]) == (409, "wrong_status")
+    assert sum(shop.calls.values()) == 1
+
+
 def test_wrong_tokens_are_limited(server, shop):
     _, _, asked = submit(server, refund())
     statuses = [confirm(server, asked["command_id"], f"wrong-{i}")[0] for i in range(30)]
@@ -542,6 +582,7 @@ def test_the_registry_is_served_without_its_handlers(server, shop):
     by_name = {command["command"]: command for command in registry["commands"]}
     assert by_name["order.refund"]["class"] == "I3"
     assert by_name["order.refund"]["args"]["amount"]["min"] == 1
+    assert {name for name, command in by_name.items() if not command["mutates"]} == {"order.show"}
 
 
 def test_a_reload_changes_the_registry_and_is_evidence(server, shop):

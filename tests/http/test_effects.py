@@ -3,7 +3,7 @@ there (its port is closed), so that an effect stays pending unless a person acts
 import json
 import signal
 import subprocess
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -159,6 +159,20 @@ def test_extensions_are_kept(effects):
     assert (shown["policy_refs"], shown["effect_id"]) == (["p1"], "mine-1")
     assert shown["trace"]["correlation_id"] == "c1"
     assert shown["once_effect_id"] == made["status_url"].rsplit("/", 1)[1]
+
+
+@pytest.mark.parametrize("given", ["mine-1", "a/b é", "7b0e6d5c-0000-4000-8000-000000000001",
+    "eff_7b0e6d5c-0000-4000-8000-000000000001"])
+def test_the_id_that_was_given_names_the_effect(effects, given):
+    effects.create(effect_id=given)
+    effects.create(ordinal=1)
+    path = quote(given, safe="")
+    shown = effects.ask("getEffect", None, path)[2]
+    assert (shown["effect_id"], shown["status"]) == (given, "pending")
+    assert effects.ask("cancelEffect", {"reason": "no"}, path)[2]["status"] == "failed"
+    assert effects.ask("retryEffect", {}, path)[0] == 409
+    assert effects.ask("compensateEffect", {"reason": "no"}, path)[0] == 409
+    assert effects.ask("getEffect", None, "nobody")[0] == 404
 
 
 def test_lists_are_filtered(effects):

@@ -369,6 +369,26 @@ def test_the_tenant_is_the_roles(store, api, key):
     assert cursor.fetchone()[0]["code"] == "idempotency_conflict"  # the session's role counts
 
 
+def test_the_short_names_work_with_the_usual_search_path(store, key):
+    """Where the owner may create them; without that right, a migration leaves them out."""
+    call = f"SELECT once_begin('orders', '{key}', '{{}}')"
+    shop = store.connect("shop").cursor()
+    with pytest.raises(psycopg2.errors.UndefinedFunction):
+        shop.execute(call)
+    store.server.sql("GRANT CREATE ON SCHEMA public TO owner")
+    for _ in range(2):
+        assert store.migrate().returncode == 0
+    shop.execute(call)
+    granted = shop.fetchone()[0]
+    assert granted["decision"] == "first_seen"
+    shop.execute("SELECT once_seal(%s, %s, outcome => '[1]')",
+        (granted["operation_id"], granted["fence"]))
+    shop.execute(call)
+    assert shop.fetchone()[0]["outcome"] == [1]
+    with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        store.connect("app").cursor().execute(call)
+
+
 def test_an_operation_of_a_different_tenant_does_not_exist(store, key):
     granted = begin(store.connect("shop"), key)
     answer = seal(store.connect("other"), granted)

@@ -247,7 +247,7 @@ static enum status read_identity(struct journal_verifier *self, unsigned char by
     const struct io *io = self->io;
     int fd = identity_open(io, self->path, &path);
     if (fd < 0) {
-        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open '%s'", path.text);
+        return err_errno(err, E_UNAVAILABLE, -fd, "cannot open store '%s'", self->path);
     }
     int64_t size = io->size(io->context, fd);
     int failed = size < 0 ? (int)size : 0;

@@ -67,6 +67,29 @@ static const char *const reader_grants[] = {
     "GRANT SELECT ON SEQUENCE %1$s.fences TO %2$s",
 };
 
+/* The names of the functions without a schema, for applications that keep the usual search path. A
+ * role may lack the right to create in the schema public, or have such functions of its own: then
+ * only the full names work, as they always do. They depend on the schema and go with it. */
+static const char short_names[] =
+    "DO $names$\nBEGIN\n"
+    "EXECUTE 'CREATE OR REPLACE FUNCTION public.once_begin(scope text, key text,"
+    " payload jsonb DEFAULT NULL, fingerprint text DEFAULT NULL, principal text DEFAULT '''',"
+    " ttl text DEFAULT NULL, lease text DEFAULT NULL, on_unknown text DEFAULT ''hold'',"
+    " source jsonb DEFAULT NULL, trace jsonb DEFAULT NULL, retry_failed boolean DEFAULT false)"
+    " RETURNS jsonb LANGUAGE sql"
+    " RETURN once.once_begin($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)';\n"
+    "EXECUTE 'CREATE OR REPLACE FUNCTION public.once_seal(operation_id text, fence bigint,"
+    " status text DEFAULT ''executed'', effect_id text DEFAULT NULL, outcome jsonb DEFAULT NULL,"
+    " ttl text DEFAULT NULL) RETURNS jsonb LANGUAGE sql"
+    " RETURN once.once_seal($1, $2, $3, $4, $5, $6)';\n"
+    "EXECUTE 'CREATE OR REPLACE FUNCTION public.once_release(operation_id text, fence bigint,"
+    " reason text DEFAULT NULL) RETURNS jsonb LANGUAGE sql"
+    " RETURN once.once_release($1, $2, $3)';\n"
+    "EXECUTE 'CREATE OR REPLACE FUNCTION public.once_effect(envelope jsonb) RETURNS jsonb"
+    " LANGUAGE sql RETURN once.once_effect($1)';\n"
+    "EXCEPTION WHEN insufficient_privilege OR invalid_schema_name OR invalid_function_definition"
+    " OR wrong_object_type THEN\n    NULL;\nEND $names$;\n";
+
 /* A name in double quotes. */
 static void put_name(struct buf *out, const char *name)
 {
@@ -164,6 +187,15 @@ static void put_step(struct buf *out, int version)
         version, ONCE_VERSION);
 }
 
+/* Only one store of a database can have them: the one in the schema that is used unless the URL
+ * names a different one. */
+static void put_short_names(struct buf *out, const char *schema)
+{
+    if (strcmp(schema, "once") == 0) {
+        buf_str(out, short_names);
+    }
+}
+
 static void put_grants(
     struct buf *out, const struct postgres_migration *migration, const char *schema)
 {
@@ -185,6 +217,7 @@ enum status postgres_migrate_print(
     for (int version = 1; version <= PG_SCHEMA_VERSION; version++) {
         put_step(out, version);
     }
+    put_short_names(out, target.schema);
     put_grants(out, migration, target.schema);
     buf_str(out, "COMMIT;\n");
     pg_target_release(&mem_libc, &target);
@@ -251,8 +284,10 @@ static enum status migrate_on(PGconn *conn, struct postgres_migration *migration
         put_step(sql, next);
         status = run_buf(conn, sql, err);
     }
-    if (status == OK && migration->grant_count > 0) {
+    if (status == OK) {
+        put_short_names(sql, schema);
         put_grants(sql, migration, schema);
+        buf_str(sql, "SELECT 0"); /* there may be nothing else */
         status = run_buf(conn, sql, err);
     }
     if (status == OK) {
