@@ -333,7 +333,8 @@ static enum status lock_busy(struct journal *journal, int fd, struct err *err)
     unsigned long pid = got > 0 ? strtoul(text, NULL, 10) : 0;
     (void)err_set(err, E_UNAVAILABLE, "cannot open store '%s': in use by pid %lu",
         journal->options.path, pid);
-    err_hint(err, "one process at a time writes to a journal; stop it, or open it read-only");
+    err_hint(err, "one process at a time writes to a journal: stop it, use a different store, or "
+                  "open it read-only");
     return E_UNAVAILABLE;
 }
 
