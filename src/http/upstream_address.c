@@ -9,20 +9,6 @@
 
 /* -------------------------------------------------------------------------------------- URLs -- */
 
-/* The bytes of the scheme, or 0. */
-static size_t read_scheme(struct slice text, bool *ret_is_tls)
-{
-    static const struct slice schemes[] = {{"http://", 7}, {"https://", 8}};
-    for (size_t i = 0; i < 2; i++) {
-        if (text.len >= schemes[i].len &&
-            http_same_name(slice_of(text.data, schemes[i].len), schemes[i])) {
-            *ret_is_tls = i == 1;
-            return schemes[i].len;
-        }
-    }
-    return 0;
-}
-
 /* Where the host ends: at the last colon after any bracket, if there is one. */
 static size_t host_len(struct slice authority)
 {
@@ -58,7 +44,7 @@ enum status upstream_url_parse(const struct mem *mem, const char *text,
     struct upstream_url *ret_url, bool *ret_is_tls, struct err *err)
 {
     struct slice rest = slice_str(text);
-    size_t scheme = read_scheme(rest, ret_is_tls);
+    size_t scheme = http_scheme(rest, ret_is_tls);
     if (scheme == 0) {
         return wrong(err, text, "it does not begin with 'http://' or 'https://'");
     }
