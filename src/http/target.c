@@ -29,10 +29,8 @@ static bool is_port(struct slice text)
     return text.len > 0 && value <= UINT16_MAX;
 }
 
-/*
- * Narrower than RFC 3986: names have no percent-encoding, commas or other delimiters, which no name
- * of a host has and which readers of lists and of user information take for their own.
- */
+/* Narrower than RFC 3986: names have no percent-encoding, commas or other delimiters. No host name
+ * has them, and readers of lists and of user information would misread them. */
 bool http_is_authority(struct slice text)
 {
     size_t host;

@@ -143,7 +143,7 @@ static void put_text(struct upstream_address *address)
     (void)snprintf(address->text, sizeof address->text, is_v4 ? "%s:%u" : "[%s]:%u", ip, port);
 }
 
-/* The place of an address in the table, or the one it gets; NULL: the table is full. */
+/* The place of an address in the table, made if it has none; NULL: the table is full. */
 static struct upstream_address *place_of(
     struct upstream_worker *worker, unsigned url, const union upstream_socket *socket)
 {
@@ -176,7 +176,7 @@ static void know(struct upstream_worker *worker, unsigned url, const union upstr
     }
 }
 
-/* Whoever controls a name would otherwise reach an internal network through us. */
+/* Otherwise a person who controls a name could reach an internal network through us. */
 static bool may_use(
     const struct upstream *upstream, unsigned url, const union upstream_socket *socket)
 {
@@ -185,7 +185,7 @@ static bool may_use(
                http_same_name(slice_str(upstream->urls[url].host), SLICE_LIT("localhost")));
 }
 
-/* Connections to where the name no longer points are not used again. */
+/* Connections to addresses that the name no longer has are not used again. */
 static void close_unknown(struct upstream_worker *worker)
 {
     for (struct upstream_conn *at = worker->idle.idle_next, *next = NULL; at != &worker->idle;
@@ -197,7 +197,7 @@ static void close_unknown(struct upstream_worker *worker)
     }
 }
 
-/* False: the name leads to nothing but addresses that may not be used. */
+/* False: the name has only addresses that may not be used. */
 static bool take_addresses(struct upstream_lookup *lookup, const struct addrinfo *found)
 {
     struct upstream_worker *worker = lookup->worker;
