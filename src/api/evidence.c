@@ -79,7 +79,7 @@ static size_t page_bytes(const struct query *query)
     return bytes;
 }
 
-/* `next` is absent on the last page. `resume` is not: later entries come after it. */
+/* `next` is null on the last page. `resume` never is: later entries come after it. */
 static void put_cursors(const struct query *query, struct buf *out)
 {
     char text[EVIDENCE_CURSOR_BYTES];

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/out.h"
@@ -21,7 +22,7 @@ static void catch_signals(void)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         (void)sigaction(numbers[i], &action, NULL); /* a second signal ends it at once */
     }
 }

@@ -42,12 +42,6 @@ static struct mcp_job *take_done(void *context)
     return mcp_ledger_take_done(&((struct mcp *)context)->port);
 }
 
-static void say(void *context, const char *text)
-{
-    (void)context;
-    cli_say("%s", text);
-}
-
 static bool has_ended(void *context)
 {
     struct mcp *mcp = context;
@@ -61,12 +55,6 @@ static bool must_end(void *context)
     int number = child_pending_signal();
     mcp->signal = number > 0 ? number : mcp->signal;
     return mcp->signal > 0;
-}
-
-static int64_t now_ms(void *context)
-{
-    (void)context;
-    return cli_boot_ms();
 }
 
 static int read_policy(struct mcp *mcp)
@@ -114,7 +102,7 @@ static struct pump_options pump_options_of(struct mcp *mcp)
         .to_server = -1,
         .ledger = mcp->port.readable,
         .take_done = take_done,
-        .now_ms = now_ms,
+        .now_ms = mcp_setup_now_ms,
         .context = mcp};
 }
 
@@ -170,7 +158,6 @@ static int serve_client(struct mcp *mcp)
     struct mcp_proxy_options options = mcp_setup_proxy(&mcp->setup);
     options.principal = cli_text(mcp->cli, "principal");
     options.submit = submit;
-    options.say = say;
     options.context = mcp;
     int failed = mcp_ledger_port_open(&mcp->port, &mcp->setup.ledger);
     if (failed != 0) {

@@ -50,6 +50,7 @@ struct mcp_proxy_options mcp_setup_proxy(const struct mcp_setup *setup)
         .policy = &setup->policy,
         .prefix = cli_text(setup->cli, "prefix"),
         .resolve = setup->resolve,
+        .say = mcp_setup_say,
         .trace = buf_status(holder) == OK && holder->len > 1 ? holder->data : NULL};
 }
 
@@ -104,13 +105,13 @@ static struct mcp_job *take_done(void *context)
     return mcp_ledger_take_done(&((struct session *)context)->port);
 }
 
-static void say(void *context, const char *text)
+void mcp_setup_say(void *context, const char *text)
 {
     (void)context;
     cli_say("%s", text);
 }
 
-static int64_t now_ms(void *context)
+int64_t mcp_setup_now_ms(void *context)
 {
     (void)context;
     return cli_boot_ms();
@@ -154,7 +155,7 @@ static struct pump_options pump_options_of(struct session *session)
         .ledger = session->port.readable,
         .has_ended = has_ended,
         .take_done = take_done,
-        .now_ms = now_ms,
+        .now_ms = mcp_setup_now_ms,
         .context = session};
 }
 
@@ -240,7 +241,6 @@ static void serve_proxied(struct session *session)
     struct mcp_proxy_options options = mcp_setup_proxy(setup);
     options.principal = principal == NULL ? session->facts->principal : principal;
     options.submit = submit;
-    options.say = say;
     options.context = session;
     options.client = (struct mcp_client_side){give, waiting, session};
     if (mcp_ledger_port_open(&session->port, &setup->ledger) != 0) {
@@ -383,7 +383,7 @@ static int listen_on(struct listening *listening, const char *address, bool is_l
         .origins = origins,
         .is_local = is_local,
         .open = open_session,
-        .say = say,
+        .say = mcp_setup_say,
         .context = listening};
     enum status status = open_door(&options, address, &door, &err);
     if (status == OK) {

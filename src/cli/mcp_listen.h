@@ -28,6 +28,9 @@ struct mcp_setup {
 /* 0, or an exit code after writing the message. From then on signals are blocked. */
 int mcp_setup_start(struct mcp_setup *setup) MUST_CHECK;
 void mcp_setup_stop(struct mcp_setup *setup);
+/* For options: a line for the log, and the boot clock. context is not used. */
+void mcp_setup_say(void *context, const char *text);
+int64_t mcp_setup_now_ms(void *context);
 /* What the options of all proxies have in common. */
 struct mcp_proxy_options mcp_setup_proxy(const struct mcp_setup *setup);
 /* Wait for the jobs that the ledger still has when a pump failed. */

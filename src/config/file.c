@@ -8,7 +8,9 @@
 static enum status read_fault(
     struct config *config, struct config_faults *faults, const char *what, const char *path)
 {
-    struct config_fault fault = {.line = 0};
+    bool is_absent = errno == ENOENT && strcmp(what, "configuration") == 0;
+    struct config_fault fault = {
+        .line = 0, .hint = is_absent ? "once check --example prints one with every setting" : NULL};
     config_fault_add(
         config, faults, &fault, "cannot read the %s '%s': %s", what, path, strerror(errno));
     return E_INVALID;

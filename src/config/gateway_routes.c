@@ -137,8 +137,8 @@ static enum status make_upstreams(const struct maker *maker)
     struct config_place place = PLACE_OF(maker, upstreams);
     if (route->upstream_count == 0) {
         config_fault_at(maker->config, maker->faults, &place,
-            "upstream: http://127.0.0.1:3000, of the route or of the gateway", "%s has no upstream",
-            maker->own == NULL ? "the gateway" : "the route");
+            "--upstream http://127.0.0.1:3000, or upstream: of the gateway or route in the file",
+            "%s has no upstream", maker->own == NULL ? "the gateway" : "the route");
     }
     size_t tls = 0;
     for (size_t i = 0; i < route->upstream_count; i++) {

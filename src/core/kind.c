@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/uuid.h"
 
 #define STATUS(name)  (1u << RECORD_##name)
@@ -108,7 +109,7 @@ static const struct kind kinds[] = {
         },
 };
 
-enum { KIND_END = sizeof kinds / sizeof *kinds };
+enum { KIND_END = COUNT(kinds) };
 
 /* The arrows of the state diagram, by their start; 0 is absent. in_progress to in_progress is a
  * renewal, or a takeover after the lease; pending to pending is a person who asks for an earlier

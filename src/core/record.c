@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/name.h"
 #include "base/uuid.h"
 #include "core/kind.h"
@@ -51,7 +52,7 @@ enum status record_key_seal_as(struct record_key *key, enum record_kind kind, st
     if (kind != RECORD_OPERATION) {
         framed[at++] = (char)kind;
     }
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < COUNT(parts); i++) {
         if (parts[i].required && parts[i].value.len == 0) {
             return err_set(err, E_INVALID, "%s is empty", parts[i].name);
         }
@@ -156,7 +157,7 @@ static const char *const status_names[] = {
     [RECORD_DEAD] = "dead",
     [RECORD_COMPENSATING] = "compensating",
 };
-static_assert(sizeof status_names / sizeof *status_names == RECORD_STATUS_END, "all have names");
+static_assert(COUNT(status_names) == RECORD_STATUS_END, "all have names");
 
 const char *record_status_name(enum record_status status)
 {
@@ -195,7 +196,7 @@ static const char *const door_names[] = {
     [RECORD_DOOR_EFFECTS] = "effects",
     [RECORD_DOOR_INBOX] = "inbox",
 };
-static_assert(sizeof door_names / sizeof *door_names == RECORD_DOOR_END, "all have names");
+static_assert(COUNT(door_names) == RECORD_DOOR_END, "all have names");
 
 const char *record_door_name(enum record_door door)
 {
@@ -735,7 +736,7 @@ enum status record_copy(const struct record *from, struct arena *arena, struct r
         &copy->key.key, &copy->effect_id, &copy->outcome.meta, &copy->source.type, &copy->source.id,
         &copy->source.version, &copy->trace, &copy->reason, &copy->detail};
     char *at = piece;
-    for (size_t i = 0; i < sizeof slices / sizeof *slices; i++) {
+    for (size_t i = 0; i < COUNT(slices); i++) {
         size_t len = slices[i]->len;
         if (len > 0) {
             memcpy(at, slices[i]->data, len);

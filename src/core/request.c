@@ -208,7 +208,7 @@ enum status request_check(const struct request *request, struct err *err)
         {"actor", request->actor, "principal_bytes_max", LIMIT_PRINCIPAL_BYTES_MAX},
         {"reason", request->reason, "reason_bytes_max", LIMIT_REASON_BYTES_MAX},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         enum status status = check_text(&texts[i], err);
         if (status != OK) {
             return status;

@@ -500,7 +500,7 @@ static void put_scopes(struct metrics *metrics, const struct metrics_view *view,
     };
 #undef OFFSET
     size_t count = metric_labels_count(metrics->labels);
-    for (size_t f = 0; has_calls(metrics) && f < sizeof families / sizeof *families; f++) {
+    for (size_t f = 0; has_calls(metrics) && f < COUNT(families); f++) {
         put_family(out, families[f].name, "counter", families[f].help);
         for (size_t i = 0; i < count; i++) {
             struct metric_labels_name name = metric_labels_name(metrics->labels, i);

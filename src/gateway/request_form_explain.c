@@ -1,6 +1,7 @@
 /* Reads the kept form of a request: how a later one differs, and where the first one went. */
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "canon/diff.h"
 #include "canon/jcs.h"
 #include "canon/jsonw.h"
@@ -148,7 +149,7 @@ static void put_differs(const struct comparison *comparison, struct jsonw *json)
 {
     static const int order[] = {PART_METHOD, PART_PATH, PART_QUERY, PART_CONTENT_TYPE};
     jsonw_open(json, "differs", '[');
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+    for (size_t i = 0; i < COUNT(order); i++) {
         if (comparison->parts[order[i]]) {
             jsonw_str(json, NULL, parts[order[i]].name);
         }

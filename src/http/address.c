@@ -44,8 +44,8 @@ static bool is_public_v4(const unsigned char *address)
     return true;
 }
 
-/* Global unicast is 2000::/3. Inside of it, an address that carries an IPv4 address is what that
- * one is: 6to4, and 64:ff9b::/96 outside of it. */
+/* Global unicast is 2000::/3. An address that embeds an IPv4 address is judged by that one: 6to4,
+ * and 64:ff9b::/96, which is outside 2000::/3. */
 static bool is_public_v6(const unsigned char *address)
 {
     static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};

@@ -70,7 +70,7 @@ static struct slice uuid_make(struct worker *worker, char text[UUID_TEXT_BYTES])
     return slice_of(uuid_put(text, bytes), UUID_TEXT_BYTES - 1);
 }
 
-/* Visible ASCII without what has to be escaped in JSON, in a log or in a quoted string. */
+/* Visible ASCII, except characters that must be escaped in JSON, a log or a quoted string. */
 static bool is_good_id(struct slice id)
 {
     for (size_t i = 0; i < id.len; i++) {
@@ -138,7 +138,7 @@ static bool is_to_head(const struct exchange *exchange)
     return exchange->is_head_done && exchange->head.method == HTTP_METHOD_HEAD;
 }
 
-/* What a head says about the end of its body; length as for http_answer_stream. */
+/* Writes how the body ends; length as for http_answer_stream. */
 static void length_put(struct exchange *exchange, int64_t length)
 {
     if (is_bodiless(exchange->shown.status)) {

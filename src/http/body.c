@@ -173,7 +173,8 @@ static enum http_verdict step(struct http_body *body, char c, struct http_refusa
     return HTTP_REFUSED;
 }
 
-/* As much of the data as is here. What ends with the connection is bounded only by the limit. */
+/* Takes the data that has arrived. A body that ends with the connection is bounded only by the
+ * limit. */
 static enum http_verdict take_data(struct http_body *body, struct slice bytes, size_t *ret_used,
     struct slice *ret_data, struct http_refusal *refusal)
 {

@@ -74,7 +74,7 @@ struct outbox *conn_out(struct conn *conn)
     return conn->out;
 }
 
-/* An answer whose head is not ended yet stays, and what is before it, too. */
+/* An answer whose head has not ended stays, and so does everything before it. */
 static bool holds_back(const struct conn *conn)
 {
     return conn->state < CONN_STREAMED && conn->exchange != NULL && conn->exchange->is_begun &&

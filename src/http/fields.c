@@ -20,11 +20,11 @@ enum {
 
 /* ---- which fields are which ---------------------------------------------------------------- */
 
-/* RFC 9110 section 7.6.1, and what older software sends in their place. */
+/* RFC 9110 section 7.6.1, and the fields that older software sends instead. */
 static const struct slice hop_names[] = {NAME("connection"), NAME("keep-alive"), NAME("te"),
     NAME("trailer"), NAME("transfer-encoding"), NAME("upgrade")};
 
-/* Of an answer: what the gateway says itself, so that no upstream says it in its place. */
+/* Fields of an answer that only the gateway sets: an upstream must not set them in its place. */
 static const struct slice said_names[] = {NAME("idempotency-key"), NAME("request-id"),
     NAME("idempotent-replayed"), NAME("original-request-id"), NAME("upstream-request-id")};
 
@@ -32,19 +32,19 @@ static const struct slice said_names[] = {NAME("idempotency-key"), NAME("request
 static const struct slice said_kept_names[] = {
     NAME("original-request-id"), NAME("upstream-request-id")};
 
-/* Never kept, whatever a route says: a session belongs to the one who was given it; of a replay the
- * gateway says Last-Modified itself; and the length is that of the body kept. */
+/* Never kept, whatever a route says: a session belongs to the client that got it, the gateway sets
+ * Last-Modified on a replay, and the length is that of the kept body. */
 static const struct slice unkept_names[] = {
     NAME("set-cookie"), NAME("set-cookie2"), NAME("last-modified"), NAME("content-length")};
 
-/* Kept only where they are named: what was true of the first exchange, and is not of a replay. */
+/* Kept only if a route names them: they describe the first exchange, not a replay. */
 static const struct slice passing_names[] = {NAME("date"), NAME("age"), NAME("server-timing")};
 /* … and every field of a rate limit: RateLimit, RateLimit-Policy, X-RateLimit-Remaining. */
 static const struct slice passing_prefixes[] = {
     NAME("ratelimit"), NAME("x-ratelimit"), NAME("x-rate-limit")};
 
 enum { LEAST_NAMES = 2 }; /* of the usual ones: without these a body cannot be read */
-/* Kept by every list: what tells a client how to read the body and what to do next. */
+/* Kept by every list: fields that a client needs to read the body, or to know what to do next. */
 static const struct slice usual_names[] = {NAME("content-type"), NAME("content-encoding"),
     NAME("content-language"), NAME("content-disposition"), NAME("content-location"),
     NAME("location"), NAME("etag"), NAME("link"), NAME("cache-control"), NAME("vary"),
@@ -90,7 +90,7 @@ struct through {
     bool is[HTTP_FIELDS_MAX];
 };
 
-/* Each name in a Connection field is compared with each field once, however many there are. */
+/* Compares each name in a Connection field with each field once, however many there are. */
 static void mark_named(const struct http_head *head, struct slice list, struct through *through)
 {
     struct slice option;
@@ -171,7 +171,7 @@ static struct slice target_of(const struct http_head *head, struct buf *scratch)
     return buf_view(scratch);
 }
 
-/* The address alone of "127.0.0.1:51234", "[::1]:51234" or "::1"; nothing of a peer without one. */
+/* The address in "127.0.0.1:51234", "[::1]:51234" or "::1"; empty if the peer has no address. */
 static struct slice address_of(struct slice peer)
 {
     size_t colons = 0, first = 0, bracket = 0;
@@ -214,7 +214,7 @@ static void put_list(struct passage *passage, struct slice name, struct slice el
     http_put_field(&passage->put, name, buf_view(list));
 }
 
-/* A client's field that is not handed on as it came, because another stands for it. */
+/* A client's field that is not passed on, because a different one replaces it. */
 static bool is_replaced(
     const struct http_head *head, const struct fields_added *added, struct slice name)
 {
@@ -270,7 +270,8 @@ static void put_forwarded(struct passage *passage)
         put_list(passage, SLICE_LIT("X-Forwarded-For"), address);
     }
     if (added->peer.len > 0) {
-        /* What a proxy in front of us said of the client's side is nearer to it than we are. */
+        /* A proxy in front of us is nearer to the client, so its word about the client's side
+         * wins. */
         put_if_absent(passage, SLICE_LIT("X-Forwarded-Proto"),
             added->is_tls ? SLICE_LIT("https") : SLICE_LIT("http"));
         put_if_absent(passage, SLICE_LIT("X-Forwarded-Host"),
@@ -334,7 +335,7 @@ enum status fields_request(
     put_forwarded(&passage);
     put_added(put, added);
     put_framing(put, added->length);
-    /* A target or a list that was cut short is not sent, nor called wrong. */
+    /* A target or a list that was cut short is not sent, and is not reported as invalid. */
     if (buf_status(&passage.scratch) != OK) {
         put->status = passage.scratch.status;
     }
@@ -345,8 +346,8 @@ enum status fields_request(
 
 /* ---- to the client ------------------------------------------------------------------------- */
 
-/* The name under which a field of an upstream's answer goes on; empty: it does not. Request-Id is
- * ours to say, so the upstream's own id has a name of its own; an echo of ours says nothing. */
+/* The name under which a field of an upstream's answer is passed on; empty: it is not. Request-Id
+ * is ours, so the upstream's own id gets a different name; an echo of our id is dropped. */
 static struct slice name_onward(struct slice name, struct slice value, struct slice request_id)
 {
     if (http_same_name(name, SLICE_LIT("request-id"))) {
@@ -486,8 +487,8 @@ struct kept_field {
     struct slice value;
 };
 
-/* ["Name","value"] or ["Name",null,"base64"], and nothing that we would not have kept: an outcome
- * may have come through another door, whose callers write the meta themselves. */
+/* ["Name","value"] or ["Name",null,"base64"], and only fields that we would have kept: an outcome
+ * may have come through a different door, whose callers write the meta themselves. */
 static enum status field_of(
     const struct json_value *item, struct arena *arena, struct kept_field *ret_field)
 {
@@ -514,7 +515,7 @@ static enum status field_of(
     return OK;
 }
 
-/* The name of a field that cannot be kept, as far as there is one to show. */
+/* The name of a field that cannot be kept, if there is one to show. */
 static enum status refuse_field(const struct json_value *item, uint32_t number, struct err *err)
 {
     enum { NAME_SHOWN_MAX = 64 };
@@ -609,8 +610,8 @@ enum status fields_keep_listed(const struct json_value *list, struct slice type,
                              : status;
 }
 
-/* The tree is in memory of its own, of which 16 KiB of text never needs all: that the exchange's
- * arena is nearly full must not look like a meta that is not ours, whose answer has no fields. */
+/* The tree has its own memory, more than 16 KiB of text can need. Otherwise a nearly full arena of
+ * the exchange would look like a meta that is not ours, and the answer would have no fields. */
 enum status fields_replay(struct slice meta, const struct fields_said *said, const struct mem *mem,
     struct http_exchange *exchange, struct err *err)
 {
@@ -673,7 +674,7 @@ static bool is_hex(struct slice text, size_t from, size_t count, bool is_id)
     return !is_id || !is_zero;
 }
 
-/* "00-<32 hex>-<16 hex>-<2 hex>"; a later version may go on after one more dash. */
+/* "00-<32 hex>-<16 hex>-<2 hex>"; a later version may continue after one more dash. */
 static bool is_traceparent(struct slice text)
 {
     if (text.len < FIELDS_TRACEPARENT_BYTES || text.len > LIMIT_SOURCE_BYTES_MAX ||

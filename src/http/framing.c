@@ -72,7 +72,7 @@ bool http_field_is(struct slice name, int mark)
     return false;
 }
 
-/* What has to be acted on in a head, gathered in one walk over its fields. */
+/* The fields of a head that matter for framing, found in one pass. */
 struct gathered {
     const struct http_field *host;     /* the last of its name, as are the others */
     const struct http_field *length;   /* Content-Length */
@@ -185,7 +185,7 @@ static enum http_verdict refuse_encoding(struct slice list, struct http_refusal 
                : http_refuse(refusal, 400, "Transfer-Encoding is not chunked");
 }
 
-/* What Content-Length and Transfer-Encoding say, before method and status are thought of. */
+/* What Content-Length and Transfer-Encoding say, before method and status are considered. */
 static enum http_verdict read_framing(
     struct http_head *head, const struct gathered *gathered, struct http_refusal *refusal)
 {

@@ -159,7 +159,7 @@ static enum http_verdict read_request_line(struct slice line, const struct http_
     return verdict == HTTP_DONE ? http_target(head, refusal) : verdict;
 }
 
-/* HTTP-version SP status-code [SP [reason]]; servers that leave the second space out are many. */
+/* HTTP-version SP status-code [SP [reason]]; many servers leave out the second space. */
 static enum http_verdict read_status_line(
     struct slice line, struct http_head *head, struct http_refusal *refusal)
 {
@@ -228,7 +228,7 @@ static enum http_verdict take_line(struct slice line, const struct http_limits *
     return verdict == HTTP_DONE ? HTTP_MORE : verdict;
 }
 
-/* What cannot become a message whatever follows: too long, or something else than HTTP. */
+/* Text that cannot become a message, whatever follows: it is too long, or not HTTP. */
 static enum http_verdict check_start(struct slice bytes, const struct http_limits *limits,
     const struct http_head *head, uint32_t line_end, struct http_refusal *refusal)
 {

@@ -23,6 +23,9 @@ enum http_verdict http_target(struct http_head *head, struct http_refusal *refus
 /* A host with an optional port, as Host and absolute-form have it. */
 bool http_is_authority(struct slice text) MUST_CHECK;
 
+/* The bytes of "http://" or "https://" at the beginning, or 0. */
+size_t http_scheme(struct slice text, bool *ret_is_tls);
+
 /* Judge the fields of a whole head. HTTP_DONE or HTTP_REFUSED. */
 enum http_verdict http_request_fields(
     struct http_head *head, struct http_refusal *refusal) MUST_CHECK;

@@ -156,7 +156,7 @@ void exchange_give(struct exchange *exchange)
     exchange_clear(exchange);
     exchange->conn = NULL;
     if (atomic_load(&exchange->is_woken)) {
-        return; /* its body was cut; it is in the loop's list still, and given from there */
+        return; /* its body was cut; it is still in the loop's list, and returned from there */
     }
     if (worker->exchange_count >= SERVE_POOLED_MAX) {
         exchange_free(exchange);

@@ -6,7 +6,7 @@
 #include "canon/jsonw.h"
 #include "http/write.h"
 
-/* Where each code is explained: a path of this project, as no host is known that would keep it. */
+/* Where each code is explained: a path in this project, because there is no lasting host for it. */
 #define PROBLEM_PAGE "/docs/problems.md#"
 enum { PROBLEM_TYPE_BYTES = 80 };      /* the longest code has 23 */
 enum { PROBLEM_BYTES_MAX = 64 << 20 }; /* of a document: one with a long diff, and a backstop */

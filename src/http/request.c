@@ -194,7 +194,7 @@ static bool conn_handle(struct conn *conn)
     return conn->state != state;
 }
 
-/* The client waits for a word before it sends the body, and the body will be read. */
+/* The client waits for 100 Continue before it sends the body, and the body will be read. */
 static void conn_continue(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
@@ -229,7 +229,8 @@ bool request_body(struct conn *conn)
     return false;
 }
 
-/* Until it is paused, answered, or all that is here was handed on; then the place is used again. */
+/* Runs until it is paused or answered, or everything received was handed on; then the room is
+ * reused. */
 static enum http_verdict hand_on(struct conn *conn, struct http_refusal *ret_refusal)
 {
     struct exchange *exchange = conn->exchange;

@@ -29,10 +29,8 @@ static bool is_port(struct slice text)
     return text.len > 0 && value <= UINT16_MAX;
 }
 
-/*
- * Narrower than RFC 3986: names have no percent-encoding, commas or other delimiters, which no name
- * of a host has and which readers of lists and of user information take for their own.
- */
+/* Narrower than RFC 3986: names have no percent-encoding, commas or other delimiters. No host name
+ * has them, and readers of lists and of user information would misread them. */
 bool http_is_authority(struct slice text)
 {
     size_t host;
@@ -66,13 +64,13 @@ static bool is_clean(struct slice text)
     return true;
 }
 
-/* The bytes of "http://" or "https://" at the beginning, or 0. */
-static size_t scheme_len(struct slice text)
+size_t http_scheme(struct slice text, bool *ret_is_tls)
 {
     static const struct slice schemes[] = {{"http://", 7}, {"https://", 8}};
     for (size_t i = 0; i < 2; i++) {
         if (text.len >= schemes[i].len &&
             http_same_name(slice_of(text.data, schemes[i].len), schemes[i])) {
+            *ret_is_tls = i == 1;
             return schemes[i].len;
         }
     }
@@ -95,7 +93,8 @@ static void split_query(struct http_head *head, struct http_span rest)
 static enum http_verdict read_absolute(struct http_head *head, struct http_refusal *refusal)
 {
     struct slice target = http_text(head, head->target);
-    size_t at = scheme_len(target);
+    bool is_tls;
+    size_t at = http_scheme(target, &is_tls);
     if (at == 0) {
         return http_refuse(refusal, 400, "the request target is neither a path nor an http URL");
     }

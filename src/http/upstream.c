@@ -172,7 +172,7 @@ static void queue_remove(struct upstream_worker *worker, struct upstream_call *c
     upstream_count(&worker->stats.waiting, (uint64_t)-1);
 }
 
-/* Nothing of the call is left here but its exchange, which the caller gives back. */
+/* Only the call's exchange is left here; the caller returns it. */
 static struct upstream_exchange *call_done(struct upstream_call *call)
 {
     struct upstream_worker *worker = upstream_worker_of(call);
@@ -348,7 +348,7 @@ void upstream_news(struct upstream_worker *worker)
 
 /* ----------------------------------------------------------------------------- start and end -- */
 
-/* "Connection: close" among the fields of our own request: then nobody may use it again. */
+/* Whether our own request has "Connection: close": then the connection is not used again. */
 static bool asks_close(struct slice head)
 {
     static const struct slice name = {"connection:", 11};

@@ -9,20 +9,6 @@
 
 /* -------------------------------------------------------------------------------------- URLs -- */
 
-/* The bytes of the scheme, or 0. */
-static size_t read_scheme(struct slice text, bool *ret_is_tls)
-{
-    static const struct slice schemes[] = {{"http://", 7}, {"https://", 8}};
-    for (size_t i = 0; i < 2; i++) {
-        if (text.len >= schemes[i].len &&
-            http_same_name(slice_of(text.data, schemes[i].len), schemes[i])) {
-            *ret_is_tls = i == 1;
-            return schemes[i].len;
-        }
-    }
-    return 0;
-}
-
 /* Where the host ends: at the last colon after any bracket, if there is one. */
 static size_t host_len(struct slice authority)
 {
@@ -58,7 +44,7 @@ enum status upstream_url_parse(const struct mem *mem, const char *text,
     struct upstream_url *ret_url, bool *ret_is_tls, struct err *err)
 {
     struct slice rest = slice_str(text);
-    size_t scheme = read_scheme(rest, ret_is_tls);
+    size_t scheme = http_scheme(rest, ret_is_tls);
     if (scheme == 0) {
         return wrong(err, text, "it does not begin with 'http://' or 'https://'");
     }
@@ -157,7 +143,7 @@ static void put_text(struct upstream_address *address)
     (void)snprintf(address->text, sizeof address->text, is_v4 ? "%s:%u" : "[%s]:%u", ip, port);
 }
 
-/* The place of an address in the table, or the one it gets; NULL: the table is full. */
+/* The place of an address in the table, made if it has none; NULL: the table is full. */
 static struct upstream_address *place_of(
     struct upstream_worker *worker, unsigned url, const union upstream_socket *socket)
 {
@@ -190,7 +176,7 @@ static void know(struct upstream_worker *worker, unsigned url, const union upstr
     }
 }
 
-/* Whoever controls a name would otherwise reach an internal network through us. */
+/* Otherwise a person who controls a name could reach an internal network through us. */
 static bool may_use(
     const struct upstream *upstream, unsigned url, const union upstream_socket *socket)
 {
@@ -199,7 +185,7 @@ static bool may_use(
                http_same_name(slice_str(upstream->urls[url].host), SLICE_LIT("localhost")));
 }
 
-/* Connections to where the name no longer points are not used again. */
+/* Connections to addresses that the name no longer has are not used again. */
 static void close_unknown(struct upstream_worker *worker)
 {
     for (struct upstream_conn *at = worker->idle.idle_next, *next = NULL; at != &worker->idle;
@@ -211,7 +197,7 @@ static void close_unknown(struct upstream_worker *worker)
     }
 }
 
-/* False: the name leads to nothing but addresses that may not be used. */
+/* False: the name has only addresses that may not be used. */
 static bool take_addresses(struct upstream_lookup *lookup, const struct addrinfo *found)
 {
     struct upstream_worker *worker = lookup->worker;

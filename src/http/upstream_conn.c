@@ -39,7 +39,7 @@ static void idle_remove(struct upstream_conn *conn)
     upstream_count(&conn->worker->stats.idle, (uint64_t)-1);
 }
 
-/* Every change of state; what belongs to the one that is left goes. */
+/* Every change of state is made here; what belongs to the old state is released. */
 static void conn_move(struct upstream_conn *conn, enum upstream_conn_state state)
 {
     static const unsigned nexts[] = {
@@ -89,7 +89,7 @@ static void idle_due(struct net_deadline *deadline, uint64_t now_ms)
                                                          offsetof(struct upstream_conn, deadline)));
 }
 
-/* Keep it for the next call. Its reading goes on, so that an end is seen when it comes. */
+/* Keeps it for the next call. Reading continues, so that its end is noticed. */
 static void conn_park(struct upstream_conn *conn)
 {
     struct upstream_worker *worker = conn->worker;
@@ -178,7 +178,7 @@ bool upstream_connect(struct upstream_call *call, struct upstream_address *addre
 
 /* ----------------------------------------------------------------------------------- sending -- */
 
-/* Nothing more is sent; how long the answer takes counts from now. */
+/* Nothing more is sent; the time for the answer starts now. */
 static void send_over(struct upstream_call *call, enum upstream_send send)
 {
     ASSERT(call->exchange->send == UPSTREAM_SEND_OPEN);
@@ -186,7 +186,7 @@ static void send_over(struct upstream_call *call, enum upstream_send send)
     call->exchange->sent_ms = upstream_now(upstream_worker_of(call));
 }
 
-/* What a send came to; one that broke leaves an answer that may have come before to be read. */
+/* The result of a send. If it failed, an answer that came before is still read. */
 static void sent(struct upstream_conn *conn, enum net_sent how)
 {
     struct upstream_exchange *exchange = conn->call->exchange;
@@ -221,7 +221,7 @@ static void flush(struct upstream_conn *conn)
     sent(conn, how);
 }
 
-/* Last thing of whoever calls it: the call may be gone afterwards. */
+/* Must be the last thing a caller does: the call may be gone afterwards. */
 static void give_drained(struct upstream_conn *conn)
 {
     struct upstream_exchange *exchange = conn->call->exchange;
@@ -233,7 +233,7 @@ static void give_drained(struct upstream_conn *conn)
     }
 }
 
-/* Not one byte was taken: UP2 holds, whatever else went wrong. */
+/* No byte was taken, so UP2 holds whatever else went wrong. */
 static bool not_begun(struct upstream_conn *conn, enum upstream_cause cause, const char *why)
 {
     upstream_call_untried(
@@ -256,7 +256,7 @@ static void late(struct upstream_call *call, const char *what, int64_t ms)
         name, address, (long long)ms);
 }
 
-/* UP8: whoever waits for the answer may have given up, and the grant behind it may be over. */
+/* UP8: the caller may have given up waiting, and its grant may be over. */
 static bool is_too_late(const struct upstream_call *call)
 {
     const struct upstream_timeouts *limits = &call->timeouts;
@@ -344,7 +344,7 @@ static int64_t peer_idle_ms(const struct http_head *head, int64_t idle_ms)
     return idle_ms;
 }
 
-/* The exchange is whole. UP5: what is kept was left by both sides as they found it. */
+/* The exchange is complete. UP5: the connection is kept only if both sides left it clean. */
 static void conn_done(struct upstream_conn *conn)
 {
     struct upstream_call *call = conn->call;
@@ -384,7 +384,7 @@ static bool is_refusal(const struct http_head *head)
     return head->status >= 300;
 }
 
-/* Each event may be the end of the call; the connection is not busy then, or with another. */
+/* Each event may end the call; then the connection is idle, or busy with a different call. */
 static bool final_head(struct upstream_conn *conn)
 {
     struct upstream_call *call = conn->call;
@@ -651,7 +651,7 @@ static bool has_switched(const struct upstream_call *call)
     return call->exchange->head.status == 101;
 }
 
-/* When the present wait of this state is over; 0: it has no limit of its own. */
+/* When the current wait of this state ends; 0: it has no limit of its own. */
 static uint64_t wait_ends(const struct upstream_call *call)
 {
     const struct upstream_exchange *exchange = call->exchange;

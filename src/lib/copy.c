@@ -629,8 +629,8 @@ static bool on_counted(void *context, const struct entry *entry)
     return true;
 }
 
-/* The payload of an effect of once_effect is in a table of the source alone, in clear, until a
- * process seals it. Only such an effect is waiting. In the copy it would wait for ever. */
+/* The payload of an effect from once_effect is only in a table of the source, in clear, until a
+ * process seals it. Only such an effect is waiting. In the copy it would wait forever. */
 static enum status refuse_waiting(const struct copy *self, struct err *err)
 {
     struct store_counts counts = {.records = 0};

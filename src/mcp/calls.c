@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "canon/jcs.h"
 #include "mcp/proxy_impl.h"
 #include "mcp/scan.h"
@@ -528,7 +529,7 @@ static bool is_refusal(struct slice error)
         MCP_UNSUPPORTED_VERSION};
     struct slice code = scan_find(error, "code");
     char text[16];
-    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+    for (size_t i = 0; i < COUNT(codes); i++) {
         (void)snprintf(text, sizeof text, "%d", codes[i]);
         if (slice_is(code, text)) {
             return true;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "gateway/principal.h"
 #include "mcp/endpoint_impl.h"
 #include "mcp/scan.h"
@@ -75,7 +76,7 @@ static struct slice authority_of(struct slice origin)
 {
     static const struct slice schemes[] = {
         {"http://", sizeof "http://" - 1}, {"https://", sizeof "https://" - 1}};
-    for (size_t i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+    for (size_t i = 0; i < COUNT(schemes); i++) {
         if (slice_starts(origin, schemes[i])) {
             return slice_of(origin.data + schemes[i].len, origin.len - schemes[i].len);
         }
@@ -352,8 +353,7 @@ void mcp_endpoint_handle(void *context, struct http_exchange *exchange)
 
 static void tick(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct mcp_endpoint *endpoint =
-        (struct mcp_endpoint *)(void *)((char *)deadline - offsetof(struct mcp_endpoint, janitor));
+    struct mcp_endpoint *endpoint = CONTAINER_OF(deadline, struct mcp_endpoint, janitor);
     for (struct mcp_session *s = endpoint->sessions; s != NULL; s = s->next) {
         mcp_session_tick(s, now_ms);
     }
@@ -383,8 +383,7 @@ void mcp_endpoint_attach(struct mcp_endpoint *endpoint, struct net_loop *loop)
 
 static void run_stop(struct net_task *task)
 {
-    struct mcp_endpoint *endpoint =
-        (struct mcp_endpoint *)(void *)((char *)task - offsetof(struct mcp_endpoint, stop));
+    struct mcp_endpoint *endpoint = CONTAINER_OF(task, struct mcp_endpoint, stop);
     endpoint->is_stopping = true;
     for (struct mcp_session *s = endpoint->sessions; s != NULL; s = s->next) {
         s->is_closing = s->is_hurried = true;

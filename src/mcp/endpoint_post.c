@@ -3,6 +3,7 @@
 
 #include "base/base64.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "gateway/request_form.h"
 #include "mcp/endpoint_impl.h"
 #include "mcp/exchange.h"
@@ -380,7 +381,7 @@ static bool is_stateless(const struct posted *posted)
 static bool check_version(const struct posted *posted)
 {
     static const char *const known[] = {"", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    for (size_t i = 0; i < COUNT(known); i++) {
         if (slice_is(posted->version, known[i])) {
             return true;
         }

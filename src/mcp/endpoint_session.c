@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/rand.h"
 #include "mcp/endpoint_impl.h"
 #include "mcp/proxy.h"
@@ -452,8 +453,7 @@ static void give(void *context, struct slice line, struct slice about)
 /* A session whose server has ended accepts nothing: its client opens a new one. */
 static void run_ending(struct net_task *task)
 {
-    mcp_session_close(
-        (struct mcp_session *)(void *)((char *)task - offsetof(struct mcp_session, ending)));
+    mcp_session_close(CONTAINER_OF(task, struct mcp_session, ending));
 }
 
 static void ending(void *context)

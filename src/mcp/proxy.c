@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "canon/jcs.h"
 #include "canon/json.h"
 #include "mcp/message_id.h"
@@ -90,7 +91,7 @@ static void release_request(struct mcp_proxy *proxy, struct mcp_request *request
         &request->given, &request->payload, &request->token, &request->answer, &request->sealed,
         &request->stashed, &request->job.outcome, &request->job.words, &request->renewal.outcome,
         &request->renewal.words};
-    for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) {
+    for (size_t i = 0; i < COUNT(bufs); i++) {
         buf_release(bufs[i]);
     }
     mem_free(proxy->options.mem, request);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/macros.h"
 #include "mcp/lines.h"
 
 enum {
@@ -313,7 +314,7 @@ static enum status pump_status(const struct pump *pump)
 {
     const struct buf *bufs[] = {&pump->proxy->to_client.bytes, &pump->proxy->to_server.bytes,
         &pump->client.lines.bytes, &pump->server.lines.bytes};
-    for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++) {
+    for (size_t i = 0; i < COUNT(bufs); i++) {
         if (buf_status(bufs[i]) != OK) {
             return buf_status(bufs[i]);
         }

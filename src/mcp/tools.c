@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/arena.h"
+#include "base/macros.h"
 #include "canon/json.h"
 #include "mcp/scan.h"
 
@@ -145,7 +146,7 @@ static void put_edited(struct buf *out, struct mcp_edits *edits)
     for (size_t i = 0; i < edits->count; i++) {
         const struct mcp_edit *edit = &edits->items[i];
         buf_slice(out, slice_of(edits->text.data + at, edit->at - at));
-        for (size_t n = 0; n < sizeof edit->with / sizeof edit->with[0]; n++) {
+        for (size_t n = 0; n < COUNT(edit->with); n++) {
             buf_slice(out, edit->with[n]);
         }
         at = edit->at + edit->len;

@@ -531,21 +531,6 @@ enum status server_inbox_sign(const char *preset, struct slice secret, const cha
 
 /* ---- which route ------------------------------------------------------------------------- */
 
-static unsigned method_bit(const char *method)
-{
-    static const struct {
-        const char *name;
-        unsigned bit;
-    } methods[] = {{"POST", CONFIG_METHOD_POST}, {"PUT", CONFIG_METHOD_PUT},
-        {"PATCH", CONFIG_METHOD_PATCH}, {"DELETE", CONFIG_METHOD_DELETE}};
-    for (size_t i = 0; i < COUNT(methods); i++) {
-        if (strcmp(method, methods[i].name) == 0) {
-            return methods[i].bit;
-        }
-    }
-    return 0;
-}
-
 const char *server_route(
     const struct config *config, const char *method, const char *target, struct arena *arena)
 {
@@ -554,7 +539,7 @@ const char *server_route(
     if (request_form_path(path, arena, &path, NULL) != OK) {
         return "";
     }
-    size_t which = gateway_route(gateway, method_bit(method), path);
+    size_t which = gateway_route(gateway, config_method(slice_str(method)), path);
     return which < gateway->route_count ? gateway->routes[which].match
            : gateway->otherwise != NULL ? gateway->otherwise->match
                                         : "";

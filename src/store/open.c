@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/macros.h"
 #include "store/journal/journal.h"
 #include "store/journal/verify.h"
 #include "store/mem.h"
@@ -156,7 +157,7 @@ static enum status refuse_scheme(struct slice name, struct err *err)
     enum { SHOWN_BYTES_MAX = 256 };
     struct buf text;
     buf_init(&text, &mem_libc, SHOWN_BYTES_MAX);
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+    for (size_t i = 0; i < COUNT(schemes); i++) {
         if (schemes[i].shown != NULL) {
             buf_printf(&text, "%s%s", i == 0 ? "" : ", ", schemes[i].shown);
         }
@@ -178,7 +179,7 @@ static enum status read_url(
     if (name.len == 0) {
         return OK;
     }
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+    for (size_t i = 0; i < COUNT(schemes); i++) {
         if (slice_is(name, schemes[i].name)) {
             *ret_scheme = &schemes[i];
             *ret_rest = schemes[i].whole ? url : url + name.len + 1;

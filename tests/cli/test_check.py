@@ -69,6 +69,7 @@ def test_standard_input_and_a_file_that_is_not_there(once):
     done = once("check", "nowhere.yaml")
     assert done.code == 78
     assert "cannot read the configuration 'nowhere.yaml': No such file" in done.message
+    assert "hint: once check --example" in done.message
     done = once("check", "--json", ".")
     assert done.code == 78 and "Is a directory" in json.loads(done.out)["faults"][0]["message"]
 

@@ -470,7 +470,8 @@ static void urls_are_a_scheme_and_a_host(void **state)
         refuse(text, 1, 21, bad[i].says, NULL);
     }
     refuse("gateway: {upstream: [http://a, https://a]}\n", 1, 21, "of two schemes", NULL);
-    refuse("gateway: {listen: 127.0.0.1:1}\n", 1, 1, "the gateway has no upstream", NULL);
+    refuse("gateway: {listen: 127.0.0.1:1}\n", 1, 1, "the gateway has no upstream",
+        "--upstream http://");
     refuse("gateway: {routes: [{match: /a, upstream: http://a},\n  {match: /b}]}\n", 2, 3,
         "the route has no upstream", NULL);
 }

@@ -67,13 +67,6 @@ static enum status unwritable(const struct pair *pair, int failed, struct err *e
     return err_errno(err, E_UNAVAILABLE, -failed, "cannot write '%s'", pair->to_path.text);
 }
 
-static struct path path_in(const char *directory, const char *name)
-{
-    struct path path;
-    (void)snprintf(path.text, sizeof path.text, "%.*s/%s", JOURNAL_PATH_MAX, directory, name);
-    return path;
-}
-
 /* *ret_absent: there is nothing to copy, and nothing is open. */
 static enum status pair_open(
     struct copier *copier, struct pair *pair, bool *ret_absent, struct err *err)

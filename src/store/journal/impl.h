@@ -204,6 +204,7 @@ struct path {
 struct path journal_path(const struct journal *journal, const char *name);
 /* The directory that a path is in. */
 struct path path_parent(const char *path);
+struct path path_in(const char *directory, const char *name);
 struct path segment_path(const char *directory, uint64_t number);
 /* The numbers after "prefix-" of all files in a directory, sorted; the caller frees them. */
 enum status segment_list(const char *directory, const char *prefix, const struct mem *mem,

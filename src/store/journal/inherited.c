@@ -27,13 +27,6 @@ static const char magic[8] = "ONCEINHR";
 /* Marks the place of a reading in this file, not in a segment (impl.h's places are below it). */
 #define PLACE_HERE (UINT64_C(1) << 63)
 
-static struct path file_path(const char *directory)
-{
-    struct path path;
-    (void)snprintf(path.text, sizeof path.text, "%.*s/inherited", JOURNAL_PATH_MAX, directory);
-    return path;
-}
-
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static void row_encode(const struct store_chain *chain, char row[ROW_BYTES])
@@ -107,7 +100,7 @@ static void table_encode(const struct store_inheritance *inherit, bool emptied, 
 int inherited_make(const struct io *io, const struct mem *mem, const char *directory,
     const struct store_inheritance *inherit)
 {
-    struct path path = file_path(directory);
+    struct path path = path_in(directory, "inherited");
     struct buf table;
     buf_init(&table, mem, HEADER_BYTES + (size_t)ROW_BYTES * INHERITED_CHAINS_MAX);
     table_encode(inherit, false, &table);
@@ -257,7 +250,7 @@ enum status inherited_open(struct journal *journal, bool continues, struct err *
 {
     struct inherited *self = &journal->inherited;
     const struct io *io = journal->io;
-    struct path path = file_path(journal->options.path);
+    struct path path = path_in(journal->options.path, "inherited");
     int fd = io->open(io->context, path.text, continues ? O_RDWR : O_RDONLY, 0);
     if (fd < 0) {
         return fd == -ENOENT ? OK : unreadable(journal, fd, err);
@@ -374,7 +367,7 @@ void inherited_retain(struct journal *journal, int64_t now_ms)
     struct buf table;
     buf_init(&table, journal->mem, HEADER_BYTES + (size_t)ROW_BYTES * INHERITED_CHAINS_MAX);
     table_encode(&left, true, &table);
-    struct path path = file_path(journal->options.path);
+    struct path path = path_in(journal->options.path, "inherited");
     self->retain_failed = buf_status(&table) != OK ||
                           file_replace(journal, path.text, buf_view(&table), &ignored) != OK;
     buf_release(&table);

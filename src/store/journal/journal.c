@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "store/journal/impl.h"
@@ -94,13 +95,6 @@ static enum status options_read(const char *text, struct journal_options *option
 
 /* Creation --------------------------------------------------------------------------------- */
 
-static struct path file_in(const char *directory, const char *name)
-{
-    struct path path;
-    (void)snprintf(path.text, sizeof path.text, "%.*s/%s", JOURNAL_PATH_MAX, directory, name);
-    return path;
-}
-
 int file_make(
     const struct io *io, const char *path, const void *bytes, size_t size, uint64_t zeros_until)
 {
@@ -141,7 +135,7 @@ static int directory_fill(const struct io *io, const struct mem *mem, const char
 {
     unsigned char bytes[IDENTITY_BYTES];
     identity_encode(identity, bytes);
-    struct path path = file_in(directory, inherit == NULL ? "identity" : IDENTITY_UNFINISHED);
+    struct path path = path_in(directory, inherit == NULL ? "identity" : IDENTITY_UNFINISHED);
     int failed = file_make(io, path.text, bytes, sizeof bytes, 0);
     mem_wipe(bytes, sizeof bytes);
     if (failed == 0 && inherit != NULL) {
@@ -172,8 +166,8 @@ static void directory_discard(const struct io *io, const char *directory)
     static const char *const names[] = {"identity", IDENTITY_UNFINISHED, "inherited"};
     struct path path = segment_path(directory, 1);
     (void)io->unlink(io->context, path.text);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        path = file_in(directory, names[i]);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        path = path_in(directory, names[i]);
         (void)io->unlink(io->context, path.text);
     }
     (void)io->rmdir(io->context, directory);
@@ -333,7 +327,8 @@ static enum status lock_busy(struct journal *journal, int fd, struct err *err)
     unsigned long pid = got > 0 ? strtoul(text, NULL, 10) : 0;
     (void)err_set(err, E_UNAVAILABLE, "cannot open store '%s': in use by pid %lu",
         journal->options.path, pid);
-    err_hint(err, "one process at a time writes to a journal; stop it, or open it read-only");
+    err_hint(err, "one process at a time writes to a journal: stop it, use a different store, or "
+                  "open it read-only");
     return E_UNAVAILABLE;
 }
 
@@ -583,7 +578,7 @@ static void leftovers_remove(struct journal *journal)
 {
     static const char *const names[] = {"spare", "index.tmp", "squeeze.tmp", "reached.tmp",
         "inherited.tmp", "probe.tmp", "replays-soon.tmp"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT(names); i++) {
         struct path path = journal_path(journal, names[i]);
         (void)journal->io->unlink(journal->io->context, path.text);
     }

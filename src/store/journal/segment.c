@@ -20,11 +20,16 @@ enum {
 
 static _Alignas(JOURNAL_BLOCK_BYTES) char zeros[ZEROS_BYTES]; /* aligned for O_DIRECT */
 
-struct path journal_path(const struct journal *journal, const char *name)
+struct path path_in(const char *directory, const char *name)
 {
     struct path path;
-    (void)snprintf(path.text, sizeof path.text, "%s/%s", journal->options.path, name);
+    (void)snprintf(path.text, sizeof path.text, "%.*s/%s", JOURNAL_PATH_MAX, directory, name);
     return path;
+}
+
+struct path journal_path(const struct journal *journal, const char *name)
+{
+    return path_in(journal->options.path, name);
 }
 
 struct path segment_path(const char *directory, uint64_t number)

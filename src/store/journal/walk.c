@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "store/journal/impl.h"
 
 struct walker {
@@ -218,9 +219,8 @@ int identity_open(const struct io *io, const char *directory, struct path *ret_p
 {
     static const char *const names[] = {"identity", IDENTITY_UNFINISHED};
     int fd = -ENOENT;
-    for (size_t i = 0; i < sizeof names / sizeof *names && fd == -ENOENT; i++) {
-        (void)snprintf(ret_path->text, sizeof ret_path->text, "%.*s/%s", JOURNAL_PATH_MAX,
-            directory, names[i]);
+    for (size_t i = 0; i < COUNT(names) && fd == -ENOENT; i++) {
+        *ret_path = path_in(directory, names[i]);
         fd = io->open(io->context, ret_path->text, O_RDONLY, 0);
     }
     return fd;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "store/journal/impl.h"
 
 enum {
@@ -21,7 +22,7 @@ enum {
 /* As they take turns when they are measured. */
 static const enum journal_way order[] = {
     JOURNAL_WAY_DIRECT, JOURNAL_WAY_URING, JOURNAL_WAY_BUFFERED};
-enum { ORDER_COUNT = sizeof order / sizeof *order };
+enum { ORDER_COUNT = COUNT(order) };
 
 const char *journal_way_name(enum journal_way way)
 {
