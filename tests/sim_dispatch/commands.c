@@ -19,21 +19,6 @@
 
 enum asked { ASK_SUBMIT, ASK_CONFIRM, ASK_DENY, ASK_RESOLVE, ASK_CANCEL, ASK_RETRY, ASK_READ };
 
-struct sim_exchange {
-    struct http_exchange http; /* first */
-    struct net_task task;
-    struct sim_process *process;
-    struct http_head head;
-    struct arena arena;
-    char text[512];
-    char body[256];
-    int command;
-    enum asked asked;
-    bool has_token; /* a right one, of … */
-    int epoch;
-    bool is_begun;
-};
-
 static const char *const rules[SIM_RULES] = {"hold", "takeover", "ask", "confirm", "pay"};
 
 void commands_make(void)
@@ -253,18 +238,6 @@ struct slice command_answer(const struct sim_wire *wire)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static struct sim_exchange *of(struct http_exchange *http)
-{
-    return (struct sim_exchange *)(void *)http;
-}
-
-static struct slice member(const struct json_value *object, const char *name)
-{
-    const struct json_value *value =
-        json_is(object, JSON_OBJECT) ? json_find(object, slice_str(name)) : NULL;
-    return value != NULL && json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
-}
-
 static void take_token(struct sim_command *command, struct slice token, bool is_first)
 {
     if (token.len == 0) {
@@ -292,18 +265,19 @@ static void check_outcome(
 }
 
 static void check_document(
-    const struct sim_exchange *exchange, unsigned status, const struct json_value *root)
+    const struct sim_exchange *exchange, struct slice body, const struct json_value *root)
 {
-    struct sim_command *command = &sim->commands[exchange->command];
-    struct slice word = member(root, "status");
-    struct slice id = member(root, "operation_id");
-    bool is_first = slice_is(member(root, "decision"), "first_seen");
+    struct sim_command *command = &sim->commands[exchange->number];
+    unsigned status = exchange->http.status;
+    struct slice word = exchange_member(root, "status");
+    struct slice id = exchange_member(root, "operation_id");
+    bool is_first = slice_is(exchange_member(root, "decision"), "first_seen");
     const struct json_value *confirmation = json_find(root, SLICE_LIT("confirmation"));
     if (id.len > 0) {
         (void)snprintf(command->id, sizeof command->id, "%.*s", (int)id.len, id.data);
     }
     if (confirmation != NULL) {
-        take_token(command, member(confirmation, "token"), is_first);
+        take_token(command, exchange_member(confirmation, "token"), is_first);
     }
     if (status == 201 || (status == 200 && slice_is(word, "executed"))) {
         sim_note(status == 201 ? SOMETIMES_EXECUTED : SOMETIMES_REPLAYED);
@@ -311,13 +285,14 @@ static void check_document(
             sim_violate("%s is answered as executed and was not", command->key);
         }
         if (exchange->asked == ASK_SUBMIT || exchange->asked == ASK_CONFIRM) {
-            check_outcome(command, root, exchange->http.body);
+            check_outcome(command, root, body);
         }
     }
 }
 
-static void check_answer(struct sim_exchange *exchange, unsigned status, struct slice body)
+static void check_answer(const struct sim_exchange *exchange, struct slice body)
 {
+    unsigned status = exchange->http.status;
     static const struct {
         unsigned statuses[9];
     } known[] = {
@@ -329,7 +304,7 @@ static void check_answer(struct sim_exchange *exchange, unsigned status, struct 
         [ASK_RETRY] = {{200, 404, 409, 503}},
         [ASK_READ] = {{200, 404, 503}},
     };
-    const struct sim_command *command = &sim->commands[exchange->command];
+    const struct sim_command *command = &sim->commands[exchange->number];
     bool is_known = false;
     for (size_t i = 0; i < COUNT(known[0].statuses); i++) {
         is_known = is_known || known[exchange->asked].statuses[i] == status;
@@ -353,109 +328,20 @@ static void check_answer(struct sim_exchange *exchange, unsigned status, struct 
         exchange->asked == ASK_CANCEL && status == 409 && command->is_unsettled;
 }
 
-void http_answer_begin(struct http_exchange *http, unsigned status)
+static void on_answered(
+    struct sim_exchange *exchange, struct slice body, const struct json_value *root)
 {
-    ASSERT(!of(http)->is_begun);
-    of(http)->is_begun = true;
-    http->status = status;
-}
-
-void http_answer_field(struct http_exchange *http, struct slice name, struct slice value)
-{
-    (void)http;
-    (void)name;
-    (void)value;
-}
-
-void http_answer_close(struct http_exchange *http)
-{
-    (void)http;
-}
-
-void http_answer_end(
-    struct http_exchange *http, struct slice content_type, struct slice body, bool is_stable)
-{
-    struct sim_exchange *exchange = of(http);
-    const struct json_value *root = NULL;
-    struct arena arena;
-    struct err err;
-    (void)content_type;
-    (void)is_stable;
-    sim_say("%s: request %d is answered %u", sim->commands[exchange->command].key, exchange->asked,
-        http->status);
-    check_answer(exchange, http->status, body);
-    arena_init(&arena, &mem_libc, 1 << 22);
-    if (json_read(body, &arena, &root, &err) != OK || !json_is(root, JSON_OBJECT)) {
-        sim_violate("an answer is not JSON: %.*s", (int)body.len, body.data);
-    } else if (http->status < 300) {
-        http->body = body;
-        check_document(exchange, http->status, root);
+    sim_say("%s: request %d is answered %u", sim->commands[exchange->number].key, exchange->asked,
+        exchange->http.status);
+    check_answer(exchange, body);
+    if (root == NULL) {
+        sim_violate("an answer is empty");
+    } else if (exchange->http.status < 300) {
+        check_document(exchange, body, root);
     }
-    arena_release(&arena);
-    arena_release(&exchange->arena);
-    mem_free(&exchange->process->memory.mem, exchange); /* so that a later use is seen */
-}
-
-void http_server_stats(struct http_server *server, struct http_server_stats *ret_stats)
-{
-    (void)server;
-    *ret_stats = (struct http_server_stats){.accepted = 0};
-}
-
-void http_turn(struct http_exchange *http)
-{
-    (void)http; /* there is always one */
-}
-
-static void on_woken(struct net_task *task)
-{
-    struct sim_exchange *exchange = CONTAINER_OF(task, struct sim_exchange, task);
-    exchange->http.resume(NULL, &exchange->http);
-}
-
-void http_wake(struct http_exchange *http)
-{
-    of(http)->task.run = on_woken;
-    net_loop_post(of(http)->process->loop, &of(http)->task);
 }
 
 /* ---- clients ------------------------------------------------------------------------------- */
-
-static void ask(struct sim_exchange *exchange, const char *method, const char *path)
-{
-    struct http_limits limits = HTTP_LIMITS_DEFAULT;
-    struct http_refusal refusal;
-    size_t bytes = strlen(exchange->body);
-    int all = snprintf(exchange->text, sizeof exchange->text,
-        "%s /v1/commands%s HTTP/1.1\r\nHost: once.test\r\nContent-Type: application/json\r\n"
-        "Content-Length: %zu\r\n\r\n",
-        method, path, bytes);
-    http_head_init(&exchange->head);
-    ASSERT(http_request_head(slice_of(exchange->text, (size_t)all), &limits, &exchange->head,
-               &refusal) == HTTP_DONE);
-    exchange->http = (struct http_exchange){.head = &exchange->head,
-        .body = slice_of(exchange->body, bytes),
-        .request_id = SLICE_LIT("r-1"),
-        .peer = SLICE_LIT("127.0.0.1:1"),
-        .arena = &exchange->arena,
-        .body_bytes_max = 1 << 20,
-        .started_nanos = clock_nanos()};
-    sim_say("%s: request %d", sim->commands[exchange->command].key, exchange->asked);
-    api_handle(exchange->process->api, &exchange->http);
-}
-
-/* A call of it may still arrive, or its answer be settled. */
-static bool is_on_its_way(int number)
-{
-    for (int i = 0; i < sim->wire_count; i++) {
-        const struct sim_wire *wire = &sim->wires[i];
-        if (wire->command == number && !wire->asks &&
-            (wire->arrives_ms != INT64_MAX || wire->out != NULL)) {
-            return true;
-        }
-    }
-    return false;
-}
 
 static enum asked choose(const struct sim_command *command)
 {
@@ -481,8 +367,8 @@ static void ask_with_token(struct sim_exchange *exchange, struct sim_command *co
     if (!is_wrong && exchange->asked == ASK_CONFIRM) {
         command->sent_epoch = command->token_epoch;
     }
-    (void)snprintf(path, sizeof path, "/%s/%s", command->id, verbs[exchange->asked]);
-    ask(exchange, "POST", path);
+    (void)snprintf(path, sizeof path, "/v1/commands/%s/%s", command->id, verbs[exchange->asked]);
+    exchange_ask(exchange, "POST", path);
 }
 
 static void ask_as_a_person(struct sim_exchange *exchange, const struct sim_command *command)
@@ -497,21 +383,21 @@ static void ask_as_a_person(struct sim_exchange *exchange, const struct sim_comm
         (void)snprintf(exchange->body, sizeof exchange->body, "{\"action\":\"%s\"}",
             exchange->asked == ASK_CANCEL ? "cancel" : "retry");
     }
-    (void)snprintf(path, sizeof path, "/%s/%s", command->id, verb);
-    ask(exchange, "POST", path);
+    (void)snprintf(path, sizeof path, "/v1/commands/%s/%s", command->id, verb);
+    exchange_ask(exchange, "POST", path);
 }
 
 static void ask_one(struct sim_exchange *exchange)
 {
-    struct sim_command *command = &sim->commands[exchange->command];
+    struct sim_command *command = &sim->commands[exchange->number];
     char path[80];
-    switch (exchange->asked) {
+    switch ((enum asked)exchange->asked) {
     case ASK_SUBMIT:
         (void)snprintf(exchange->body, sizeof exchange->body,
             "{\"actor_id\":\"ana\",\"idempotency_key\":\"%s\",\"intent\":{\"entity\":\"c\","
             "\"action\":\"%s\",\"target\":{\"n\":%d}},\"args\":{}}",
-            command->key, rules[command->rule], exchange->command);
-        ask(exchange, "POST", "");
+            command->key, rules[command->rule], exchange->number);
+        exchange_ask(exchange, "POST", "/v1/commands");
         return;
     case ASK_CONFIRM:
     case ASK_DENY: ask_with_token(exchange, command); return;
@@ -519,8 +405,8 @@ static void ask_one(struct sim_exchange *exchange)
     case ASK_CANCEL:
     case ASK_RETRY: ask_as_a_person(exchange, command); return;
     case ASK_READ:
-        (void)snprintf(path, sizeof path, "/%s", command->id);
-        ask(exchange, "GET", path);
+        (void)snprintf(path, sizeof path, "/v1/commands/%s", command->id);
+        exchange_ask(exchange, "GET", path);
         return;
     }
 }
@@ -529,17 +415,16 @@ void commands_step(struct sim_process *process)
 {
     bool is_late = sim->late >= 0 && !sim_once_in(4);
     int number = is_late ? sim->late : (int)sim_below(SIM_COMMANDS);
-    struct sim_exchange *exchange = mem_zalloc(&process->memory.mem, 1, sizeof *exchange);
-    exchange->process = process;
-    exchange->command = number;
+    struct sim_exchange *exchange = exchange_new(process, number, on_answered);
     bool denies = is_late && sim->commands[number].status == RECORD_WAITING &&
                   sim->commands[number].token[0] != '\0';
-    exchange->asked = !is_late ? choose(&sim->commands[number]) : denies ? ASK_DENY : ASK_SUBMIT;
+    exchange->asked = (int)(!is_late ? choose(&sim->commands[number])
+                            : denies ? ASK_DENY
+                                     : ASK_SUBMIT);
     sim->late = is_late && exchange->asked == ASK_SUBMIT ? -1 : sim->late;
-    if (exchange->asked == ASK_RESOLVE && is_on_its_way(number)) {
+    if (exchange->asked == ASK_RESOLVE && provider_is_calling(RECORD_COMMAND, number)) {
         exchange->asked = ASK_READ; /* it is too early to tell */
     }
-    arena_init(&exchange->arena, &process->memory.mem, 16 << 20);
     ask_one(exchange);
 }
 

@@ -175,6 +175,7 @@ static void keep(struct engine *engine, struct engine_call *call)
             call->request.kind == REQUEST_WAKE && call->err.status == OK &&
             call->request.status == RECORD_REJECTED && call->decision.change == CHANGE_NONE;
         command_decided(call);
+        event_decided(call);
         oracle_enqueued(call);
     }
     ASSERT(engine->answer_count < COUNT(engine->answers));

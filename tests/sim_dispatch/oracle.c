@@ -120,7 +120,7 @@ static void check_breaker(struct sim_wire *wire, const struct dispatching *run)
     for (int i = 0; i < sim->wire_count; i++) {
         const struct sim_wire *other = &sim->wires[i];
         if (other != wire && other->out != NULL && other->process == wire->process &&
-            other->command < 0 && sim->effects[other->effect].type == type &&
+            other->command < 0 && other->event < 0 && sim->effects[other->effect].type == type &&
             other->admitted_ms > breaker->opened_ms) {
             sim_violate("two probes of connector %d at once", type);
         }

@@ -132,9 +132,12 @@ static void draw(struct sim_wire *wire)
         wire->does = trouble == 9;
         wire->answers_ms = now_ms + (int64_t)sim_below(400); /* perhaps before it arrives */
     }
-    enum sim_poison poison = wire->command < 0 ? sim->effects[wire->effect].poison
-                             : sim->commands[wire->command].is_busy ? POISON_LATER
-                                                                    : POISON_NONE;
+    bool is_busy = (wire->command >= 0 && sim->commands[wire->command].is_busy) ||
+                   (wire->event >= 0 && sim->events[wire->event].is_busy);
+    bool is_effect = wire->command < 0 && wire->event < 0;
+    enum sim_poison poison = is_effect ? sim->effects[wire->effect].poison
+                             : is_busy ? POISON_LATER
+                                       : POISON_NONE;
     if (poison != POISON_NONE && !wire->asks) {
         wire->status = poison == POISON_LATER ? 503 : 0;
         wire->does = false;
@@ -156,8 +159,18 @@ void outcall_start(struct outcall *call)
     const struct dispatching *run = call->context;
     ASSERT(sim->wire_count < SIM_WIRES_MAX);
     struct sim_wire *wire = &sim->wires[sim->wire_count++];
-    *wire = (struct sim_wire){
-        .out = call, .process = process_of(run), .command = -1, .asks = run->call.asks};
+    *wire = (struct sim_wire){.out = call,
+        .process = process_of(run),
+        .command = -1,
+        .event = -1,
+        .asks = run->call.asks};
+    wire->fence = run->record.fence;
+    if (run->record.kind == RECORD_DELIVERY) {
+        wire->event = event_find(run->record.key.key);
+        draw(wire);
+        event_begins(wire, run);
+        return;
+    }
     if (run->record.kind == RECORD_COMMAND) {
         wire->command = command_find(run->record.key.key);
         draw(wire);
@@ -223,6 +236,10 @@ static void arrive(struct sim_wire *wire)
         command_arrives(wire);
         return;
     }
+    if (wire->event >= 0) {
+        event_arrives(wire);
+        return;
+    }
     if (wire->asks) {
         look_up(wire, effect);
     } else if (wire->does) {
@@ -247,6 +264,8 @@ static void end(struct sim_wire *wire, enum outcall_point point)
                                               : SOMETIMES_COUNT);
     if (wire->command >= 0) {
         command_ends(wire, point, status);
+    } else if (wire->event >= 0) {
+        event_ends(wire, point, status);
     } else {
         oracle_ends(wire, is_answered && status < 500);
     }
@@ -256,6 +275,7 @@ static void end(struct sim_wire *wire, enum outcall_point point)
     out->verdict = judge(&out->rules, point, status);
     out->captured = !is_answered         ? SLICE_EMPTY
                     : wire->command >= 0 ? command_answer(wire)
+                    : wire->event >= 0   ? event_answer(wire)
                                          : SLICE_LIT("{\"id\":\"ch_1\"}");
     out->ref = (struct body_ref){.bytes = out->captured.len, .retained = is_answered};
     digest_sha256(out->captured.data, out->captured.len, &out->ref.digest);
@@ -296,8 +316,24 @@ void provider_lose(int process)
             if (wire->command >= 0) {
                 command_ends(wire, OUTCALL_SENT, 0);
             }
+            if (wire->event >= 0) {
+                event_ends(wire, OUTCALL_SENT, 0);
+            }
         }
     }
+}
+
+bool provider_is_calling(enum record_kind kind, int number)
+{
+    for (int i = 0; i < sim->wire_count; i++) {
+        const struct sim_wire *wire = &sim->wires[i];
+        int about = kind == RECORD_COMMAND ? wire->command : wire->event;
+        if (about == number && !wire->asks &&
+            (wire->arrives_ms != INT64_MAX || wire->out != NULL)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool provider_is_idle(void)

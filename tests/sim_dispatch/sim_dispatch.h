@@ -4,12 +4,17 @@
  *
  *     programs ──▶ enqueue ──▶ engine.c: cycle_run and the janitor of each process, on one store
  *     clients ───▶ API and commands  │  ▲
- *       (commands.c)             │   ▼  │
+ *       (commands.c)             │   │  │
+ *     senders ───▶ API and inbox │   │  │
+ *       (deliveries.c)           │   ▼  │
  *                      dispatcher and outbox of each process ──▶ provider.c ──▶ effects, counted
  *
  * Clients submit commands to any process, confirm and deny them with the tokens they were shown and
  * with others, and settle what is blocked as a person does who looked. The door of commands is the
  * real one from the request's head to its answer; its handlers are at the provider.
+ *
+ * Senders post events to any process, more than once and in any order, and operators skip them,
+ * have them delivered again and settle them. The door of the inbox is the real one as well.
  *
  * The real objects of src/dispatch, src/effect and src/engine/cycle.c are linked. The files here
  * stand in for what is below them: loops and tasks, outcalls and upstreams (provider.c), the
@@ -31,6 +36,7 @@
 #include "engine/cycle.h"
 #include "engine/janitor.h"
 #include "engine/queue.h"
+#include "inbox/inbox.h"
 #include "prng.h"
 
 enum {
@@ -48,6 +54,8 @@ enum {
     SIM_ATTEMPTS = 4,       /* of every effect and command */
     SIM_COMMANDS = 10,
     SIM_RETURNED = 2, /* effects that a handler returns */
+    SIM_OBJECTS = 2,  /* whose events are ordered, of each source */
+    SIM_VERSIONS = 4, /* of each object */
     SIM_EFFECTS_ALL = SIM_EFFECTS_MAX + SIM_COMMANDS * SIM_RETURNED,
 };
 
@@ -60,6 +68,16 @@ enum sim_rule {
     RULE_PAY,     /* hold, and its handler returns required effects */
     SIM_RULES,
 };
+
+/* A source of events; its number. */
+enum sim_source {
+    SOURCE_HOLD,  /* ordered */
+    SOURCE_AGAIN, /* ordered, and its handler may be called again */
+    SOURCE_ASK,   /* the handler can be asked */
+    SOURCE_SYNC,  /* the sender waits for the handler's answer */
+    SIM_SOURCES,
+};
+enum { SIM_EVENTS = SIM_SOURCES * SIM_OBJECTS * SIM_VERSIONS };
 
 /* What a type's connector declares; its number. */
 enum sim_type {
@@ -118,7 +136,28 @@ enum sim_type {
     X(C_FAILED, "commands ended failed")                                                           \
     X(C_REJECTED, "commands ended rejected")                                                       \
     X(C_DEAD, "commands ended given up")                                                           \
-    X(C_HELD, "commands ended held")
+    X(C_HELD, "commands ended held")                                                               \
+    X(SENT_IN, "events sent")                                                                      \
+    X(TAKEN_IN, "events taken in")                                                                 \
+    X(AGAIN_IN, "events that were known")                                                          \
+    X(STALE_IN, "events refused as stale")                                                         \
+    X(OTHER_IN, "events refused for their payload")                                                \
+    X(RECEIPTS, "receipts shown")                                                                  \
+    X(DELIVERED, "handlers of events called")                                                      \
+    X(REDELIVERED, "handlers of events called again that may be")                                  \
+    X(LATE_FENCES, "calls with an old fence that a handler refused")                               \
+    X(IN_ORDER, "ordered events delivered after earlier ones")                                     \
+    X(OVERTAKEN, "ordered events delivered after one that was parked")                             \
+    X(DROPPED, "events dropped as stale before their turn")                                        \
+    X(SKIPPED, "events skipped")                                                                   \
+    X(SKIP_RACES, "skips that read the event again")                                               \
+    X(NOT_SKIPPED, "skips refused")                                                                \
+    X(TAKEN_UP, "events that an operator had delivered again")                                     \
+    X(RESOLVED, "events that a person settled")                                                    \
+    X(D_EXECUTED, "events ended executed")                                                         \
+    X(D_FAILED, "events ended failed")                                                             \
+    X(D_DEAD, "events ended as dead letters")                                                      \
+    X(D_HELD, "events ended held")
 
 enum sometimes {
 #define SIM_NAME(name, text) SOMETIMES_##name,
@@ -171,6 +210,7 @@ struct sim_process {
     struct dispatch *dispatch;
     struct effect_outbox *outbox;
     struct commands *commands;
+    struct inbox_door *inbox;
     struct api *api;
     struct flood *flood;
     struct metrics *metrics;
@@ -179,6 +219,49 @@ struct sim_process {
     bool is_up;
     int64_t start_ms;      /* when it is started again */
     uint64_t stands_until; /* the step until which its engine stands still */
+};
+
+/* One request to a process. */
+struct sim_exchange {
+    struct http_exchange http; /* first */
+    struct net_task task;
+    struct sim_process *process;
+    struct http_head head;
+    struct arena arena;
+    char text[512];
+    char body[256];
+    int number;     /* of the command or the event that it is about */
+    int asked;      /* what it asks for: enum asked of its file */
+    bool has_token; /* a right one, of … */
+    int epoch;
+    bool is_begun;
+    /* The whole answer; root is its JSON, NULL if it is empty. */
+    void (*answered)(
+        struct sim_exchange *exchange, struct slice body, const struct json_value *root);
+};
+
+/* One event, and what its senders, its handler and the oracle know of it. */
+struct sim_event {
+    char key[16];
+    enum sim_source source;
+    int object;
+    int number;       /* its version of the object */
+    char id[64];      /* as it was answered; empty: nobody knows it */
+    char receipt[64]; /* the first that was shown; empty: none was */
+    char answer[64];  /* the handler's, when it did it */
+    struct op_id op;  /* of the record */
+    uint64_t version; /* of the record; 0: it is absent */
+    enum record_status status;
+    int joined;         /* its place among all events, by the order of the commits */
+    int calls;          /* that arrived at the handler */
+    int done;           /* times the handler did it */
+    uint64_t fence_max; /* that the handler has seen */
+    int64_t visible_ms;
+    bool is_doubtful; /* a call was sent, and nobody said that nothing was done */
+    bool was_parked;  /* it was a dead letter or held: it has lost its place */
+    bool was_refused; /* by the handler, for good */
+    bool was_skipped;
+    bool is_busy; /* its handler never does it */
 };
 
 /* One command, and what its clients, its handler and the oracle know of it. */
@@ -229,7 +312,9 @@ struct sim_wire {
     struct outcall *out; /* NULL: nobody waits any more */
     int process;
     int effect;
-    int command; /* -1: it is about an effect */
+    int command; /* -1: it is not about a command */
+    int event;   /* -1: it is not about an event */
+    uint64_t fence;
     bool asks;
     int64_t admitted_ms; /* by the breaker */
     int64_t arrives_ms;  /* at the provider; INT64_MAX: never, or it has */
@@ -262,8 +347,10 @@ struct sim {
     struct sim_effect effects[SIM_EFFECTS_ALL]; /* those of programs, then those of commands */
     int effect_count;                           /* of programs */
     struct sim_command commands[SIM_COMMANDS];
+    struct sim_event events[SIM_EVENTS];
+    int newest[SIM_SOURCES][SIM_OBJECTS]; /* sealed version; 0: none */
     int late;   /* the command whose expiry a process is late with; -1: none */
-    int joined; /* effects that joined a lane */
+    int joined; /* effects and events that joined a lane */
     struct sim_wire wires[SIM_WIRES_MAX];
     int wire_count;
     int64_t down_until_ms; /* the provider answers 503 to all until then */
@@ -290,7 +377,7 @@ bool engine_answer(struct sim_process *process);
 void commands_make(void);
 void commands_step(struct sim_process *process);
 int command_find(struct slice key);
-int command_of(const struct op_id *id); /* -1: none */ /* -1: there is none */
+int command_of(const struct op_id *id); /* -1: there is none */
 /* The handler's answer. */
 struct slice command_answer(const struct sim_wire *wire);
 void command_arrives(struct sim_wire *wire);
@@ -300,7 +387,28 @@ void command_ends(const struct sim_wire *wire, enum outcall_point point, unsigne
 void command_decided(const struct engine_call *call);
 void commands_end(void);
 
+/* deliveries.c */
+void deliveries_make(void);
+void deliveries_step(struct sim_process *process);
+int event_find(struct slice key);
+struct slice event_answer(const struct sim_wire *wire);
+void event_arrives(struct sim_wire *wire);
+void event_begins(struct sim_wire *wire, const struct dispatching *run);
+void event_ends(const struct sim_wire *wire, enum outcall_point point, unsigned status);
+void event_decided(const struct engine_call *call);
+void deliveries_end(void);
+
+/* exchange.c */
+struct sim_exchange *exchange_new(struct sim_process *process, int number,
+    void (*answered)(
+        struct sim_exchange *exchange, struct slice body, const struct json_value *root));
+void exchange_ask(struct sim_exchange *exchange, const char *method, const char *path);
+/* A text member of an object; empty: absent. */
+struct slice exchange_member(const struct json_value *object, const char *name);
+
 /* provider.c */
+/* A call of this command or event may still arrive, or its answer be settled. */
+bool provider_is_calling(enum record_kind kind, int number);
 void provider_time(void);
 void provider_lose(int process);
 bool provider_is_idle(void);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/rand.h"
 #include "canon/json.h"
 #include "envelope/envelope.h"
@@ -310,7 +311,20 @@ static const char config_text[] =
     "    reconcile: {get: \"/by-key/{key}\", quiet: 10s}}\n"
     "  c.confirm: {" RETRY "confirm: confirm, confirm_ttl: 5s,\n"
     "    handler: \"http://127.0.0.1:1/c\"}\n"
-    "  c.pay: {" RETRY "effects: [keyed], handler: \"http://127.0.0.1:1/c\"}\n";
+    "  c.pay: {" RETRY "effects: [keyed], handler: \"http://127.0.0.1:1/c\"}\n"
+#define SOURCE                                                                                     \
+    "{preset: none, key: {json: /id}, handler: \"http://127.0.0.1:1/d\",\n"                        \
+    "      timeout: {connect: 2s, first_byte: 5s, total: 6s},\n"                                   \
+    "      breaker: {failures: 3, pause: 5s},\n"                                                   \
+    "      retry: {attempts: 4, backoff: 1s, backoff_max: 8s},\n      "
+#define ORDERED "order: {source_id: /object, version: /version}, "
+    "inbox:\n"
+    "  sources:\n"
+    "    hold: " SOURCE ORDERED "mode: async}\n"
+    "    again: " SOURCE ORDERED "mode: async, on_unknown: redeliver}\n"
+    "    ask: " SOURCE "mode: async, on_unknown: reconcile,\n"
+    "      reconcile: {get: \"/by-key/{key}\", quiet: 10s}}\n"
+    "    sync: " SOURCE "mode: sync}\n";
 
 static struct config *make_config(void)
 {
@@ -371,12 +385,18 @@ static void process_start(struct sim_process *process)
     ASSERT(commands_new(&commands, &process->commands, &err) == OK);
     outbox_parent(
         process->outbox, &(struct outbox_parent){effect_ends, effect_settled, process->commands});
-    struct api_routes routes = commands_routes(process->commands);
+    struct inbox_options inbox = {.mem = &process->memory.mem,
+        .door = dispatch.door,
+        .dispatch = process->dispatch,
+        .vault = sim->vault,
+        .config = sim->config};
+    ASSERT(inbox_new(&inbox, &process->inbox, &err) == OK);
+    struct api_routes routes[] = {commands_routes(process->commands), inbox_routes(process->inbox)};
     struct api_options api = {.mem = &process->memory.mem,
         .door = dispatch.door,
         .own_listener = UINT_MAX,
-        .routes = &routes,
-        .routes_count = 1,
+        .routes = routes,
+        .routes_count = COUNT(routes),
         .policy = {.body_bytes_max = 1 << 20, .outcome_bytes_max = 1 << 20}};
     ASSERT(api_new(&api, &process->api, &err) == OK);
     process->is_up = true;
@@ -523,10 +543,12 @@ static void step(void)
         process_kill(process);
     } else if (sim_once_in(15)) {
         sim->down_until_ms = sim->now_ms + (int64_t)sim_below(60000);
-    } else if (sim_once_in(2)) {
+    } else if (sim_once_in(3)) {
         create(process);
-    } else {
+    } else if (sim_once_in(2)) {
         commands_step(process);
+    } else {
+        deliveries_step(process);
     }
 }
 
@@ -569,6 +591,7 @@ bool sim_run(uint64_t seed)
     memory_make(&sim->memory);
     sim->config = make_config();
     commands_make();
+    deliveries_make();
     for (int i = 0; i < SIM_PROCESSES; i++) {
         process_start(&sim->processes[i]);
     }
@@ -579,6 +602,7 @@ bool sim_run(uint64_t seed)
     if (sim->violation[0] == '\0') {
         oracle_end();
         commands_end();
+        deliveries_end();
     }
     for (int i = 0; i < SIM_PROCESSES; i++) {
         if (sim->processes[i].is_up) {
