@@ -7,10 +7,13 @@ import collections
 import os
 import statistics
 import sys
+import threading
+import time
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PARTS = ("p50_us", "p99_us", "p999_us")
+STANDSTILL = "standstill_us"
 LATENCY_RUNS = 3
 
 Turn = collections.namedtuple("Turn", ["rate", "cpu_us"])  # one server's part of a round
@@ -83,6 +86,46 @@ def cpu_row(ident, what, compared, bar, ours, theirs):
         [turn.cpu_us for turn in theirs], "at_most")
 
 
+class Standstill:
+    """The longest time for which a core did nothing for its most urgent thread: a virtual machine's
+    host runs something else then, and whoever is measured waits through no fault of its own. None
+    where threads may not be urgent."""
+
+    tick_s = 0.005
+
+    def __enter__(self):
+        self.longest_s, self.is_over = 0.0, False
+        self.threads = [threading.Thread(target=self.watch, args=[core])
+            for core in os.sched_getaffinity(0)]
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def watch(self, core):
+        try:
+            os.sched_setaffinity(0, [core])  # of this thread alone, as the next one
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        except OSError:
+            self.longest_s = None
+            return
+        while not self.is_over and self.longest_s is not None:
+            begun = time.monotonic()
+            time.sleep(self.tick_s)
+            self.longest_s = max(self.longest_s, time.monotonic() - begun - self.tick_s)
+
+    def __exit__(self, *_):
+        self.is_over = True
+        for thread in self.threads:
+            thread.join()
+
+
+def latency_run(server, rate, seconds):
+    with Standstill() as standstill:
+        run = server.latency(rate, seconds)
+    longest_s = standstill.longest_s
+    return run if longest_s is None else {**run, STANDSTILL: round(1e6 * longest_s)}
+
+
 def half_load(ours, seconds, **servers):
     """Latencies of each at half of our rate, in turns: a member of a row, and all the runs."""
     rate = statistics.median(rates(ours)) / 2
@@ -90,9 +133,9 @@ def half_load(ours, seconds, **servers):
     runs = {who: [] for who in servers}
     for _ in range(LATENCY_RUNS):
         for who, server in servers.items():
-            runs[who].append(server.latency(rate, seconds))
-    middle = {who: {part: statistics.median(run[part] for run in runs[who]) for part in PARTS}
-        for who in servers}
+            runs[who].append(latency_run(server, rate, seconds))
+    middle = {who: {part: statistics.median(run[part] for run in runs[who])
+        for part in PARTS + (STANDSTILL,) if part in runs[who][0]} for who in servers}
     return {"half_load": {"rate": round(rate), **middle}}, runs
 
 

@@ -263,13 +263,14 @@ static enum status take_payload(
         return member_refuse(
             fault, "missing_member", "one of the members 'payload' and 'fingerprint' is needed");
     }
-    struct slice raw = json_raw(call->request->exchange->body, payload);
+    struct slice body = call->request->exchange->body;
+    size_t bytes = body.len - payload->offset; /* it ends with the body, or before */
     struct buf form;
-    buf_init(&form, &call->request->mem, payload_form_bytes_max(raw.len));
-    enum status status = buf_reserve(&form, raw.len); /* the form is hardly ever longer than the
-                                                         text */
+    buf_init(&form, &call->request->mem, payload_form_bytes_max(bytes));
+    enum status status = buf_reserve(&form, bytes); /* the form is hardly ever longer than the
+                                                       text */
     return status == OK ? builder_payload(&call->door.engine, door_engine(call->request->api->door),
-                              raw, payload, &form)
+                              body, payload, &form)
                         : E_NOMEM;
 }
 

@@ -52,7 +52,7 @@ enum status payload_fingerprint(struct slice text, const struct json_value *valu
     } else if (status == E_INVALID || status == E_LIMIT) {
         form->len = start; /* nothing half-written stays */
         ret_payload->version = FINGERPRINT_RAW;
-        ret_payload->form = text;
+        ret_payload->form = value == NULL ? text : json_raw(text, value);
     } else {
         return status;
     }

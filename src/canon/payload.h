@@ -30,9 +30,9 @@ struct payload {
 size_t payload_form_bytes_max(size_t text_bytes);
 
 /*
- * The fingerprint of a text. value is the tree read from exactly these bytes; if NULL, it is read
- * with memory of form->mem. The form is appended to the buffer, which has room for
- * payload_form_bytes_max more. E_NOMEM is the only failure.
+ * The fingerprint of a value that was read from this text, or somewhere in it; if value is NULL, of
+ * the whole text, which is read with memory of form->mem. The form is appended to the buffer, which
+ * has room for payload_form_bytes_max more. E_NOMEM is the only failure.
  */
 enum status payload_fingerprint(struct slice text, const struct json_value *value, struct buf *form,
     struct payload *ret_payload) MUST_CHECK;

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -306,6 +307,18 @@ def test_a_row_has_the_ratio_of_rates_and_of_processor_time():
     assert (row["ratio"], row["figure"], row["compared_figure"]) == (0.5, 5000, 10000)
     assert (row["cpu_us"], row["compared_cpu_us"], row["cpu_ratio"]) == (30, 12, 2.5)
     assert measure.cpu_row("B0-cpu", "what", "b", 1.8, ours, theirs)["better"] == "at_most"
+
+
+def test_latencies_come_with_the_time_that_a_core_stood_still(monkeypatch):
+    slept = time.sleep
+    monkeypatch.setattr(measure.time, "sleep", lambda seconds: slept(seconds + 0.05))
+    server = Loaded("a", 5000, 30)
+    server.latency = lambda rate, seconds: slept(0.1) or dict.fromkeys(measure.PARTS, rate)
+    half, runs = measure.half_load([measure.Turn(5000, 30)], 3, a=server)
+    assert half["half_load"]["rate"] == 2500 and half["half_load"]["a"]["p99_us"] == 2500
+    if measure.STANDSTILL not in runs["a"][0]:
+        pytest.skip("no thread may be urgent here")
+    assert half["half_load"]["a"][measure.STANDSTILL] >= 49_000
 
 
 def test_processor_time_counts_children_that_have_ended():
