@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from once_server import LONG
+from once_server import LONG  # also finds what is shared in tests/
+import golang
 
 PAGES = Path(__file__).resolve().parent.parent.parent / "docs/clients"
 # What the program is called, and what has to be there to run it.
@@ -130,12 +131,14 @@ def provider():
 @pytest.fixture(params=list(CLIENTS))
 def client(request, server, provider, tmp_path, tmp_path_factory):
     """client.start(key, cents) and client(key, cents): the page's program."""
-    return Client(request.param, server, provider, tmp_path, tmp_path_factory.getbasetemp() / "go")
+    made = tmp_path_factory.getbasetemp() / "go"
+    made.mkdir(exist_ok=True)
+    return Client(request.param, server, provider, tmp_path, made)
 
 
 class Client:
-    def __init__(self, page, server, provider, place, go_cache):
-        self.server, self.provider, self.place, self.go_cache = server, provider, place, go_cache
+    def __init__(self, page, server, provider, place, made):
+        self.server, self.provider, self.place, self.made = server, provider, place, made
         self.once_url = None
         name, needed = CLIENTS[page]
         for each in needed:
@@ -147,17 +150,18 @@ class Client:
     def write(self, text):
         self.path.write_text(text)
         if self.path.suffix == ".go":  # go run would not pass its exit code on
-            built = self.go_cache / ("charge-" + hashlib.sha256(text.encode()).hexdigest()[:16])
+            built = self.made / ("charge-" + hashlib.sha256(text.encode()).hexdigest()[:16])
             self.words = [str(built)]
             if not built.exists():  # the same program is compiled once
                 self.compile(built)
 
     def compile(self, built):
-        env = {**os.environ, "GOCACHE": str(self.go_cache), "GOFLAGS": ""}
-        for step in (["vet", self.path.name], ["build", "-o", built, self.path.name]):
-            done = subprocess.run(["go", *step], cwd=self.place, env=env, text=True,
-                capture_output=True, timeout=TIMEOUT_S)
-            assert done.returncode == 0, done.stderr
+        env = {**os.environ, **golang.cache(), "GOFLAGS": ""}
+        with golang.turn():
+            for step in (["vet", self.path.name], ["build", "-o", built, self.path.name]):
+                done = subprocess.run(["go", *step], cwd=self.place, env=env, text=True,
+                    capture_output=True, timeout=TIMEOUT_S)
+                assert done.returncode == 0, done.stderr
 
     def leave_out_takeover(self):
         """As the page says for a provider that takes no key."""

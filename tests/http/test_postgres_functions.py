@@ -17,6 +17,7 @@ from once_server import BINARY, LONG, ROOT, Server, until
 from test_client_matrix import NPM_FILES
 
 sys.path.insert(0, str(ROOT / "tests"))
+import golang  # noqa: E402
 import npm  # noqa: E402
 import servers  # noqa: E402
 
@@ -530,10 +531,10 @@ def go_example(directory):
     if not GO_LIBRARY.exists():
         pytest.skip("golang-github-lib-pq-dev is not installed")
     (directory / "example.go").write_text(GO % example_of("go"))
-    env = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": "",
-        "GOCACHE": str(directory / "cache")}
-    done = subprocess.run(["go", "build", "-o", directory / "example", directory / "example.go"],
-        capture_output=True, text=True, env={**os.environ, **env})
+    env = {"GO111MODULE": "off", "GOPATH": "/usr/share/gocode", "GOFLAGS": "", **golang.cache()}
+    with golang.turn():
+        done = subprocess.run(["go", "build", "-o", directory / "example",
+            directory / "example.go"], capture_output=True, text=True, env={**os.environ, **env})
     assert done.returncode == 0, done.stderr
     return [directory / "example"], {}
 

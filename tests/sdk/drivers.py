@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 import once
-from once_server import BINARY
+from once_server import BINARY  # also finds what is shared in tests/
+import golang
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 120  # far above what a call takes; a hang is a failure, not a wait
@@ -96,15 +97,15 @@ def scratch():
 
 
 def go_environment():
-    """Go without a network, and with a cache where there is no home for one."""
-    home = {} if os.environ.get("HOME") else {"GOCACHE": str(scratch() / "cache")}
+    """Go without a network."""
     return {**environment(), "GOPROXY": "off", "GOFLAGS": "", "GOTOOLCHAIN": "local",
-        "GONOSUMDB": "*", "GO111MODULE": "on", "GOWORK": "off", **home}
+        "GONOSUMDB": "*", "GO111MODULE": "on", "GOWORK": "off", **golang.cache()}
 
 
 def go(*words, cwd, **env):
-    return subprocess.run([program("go"), *words], cwd=cwd, capture_output=True, text=True,
-        env={**go_environment(), **env}, timeout=GO_TIMEOUT_S)
+    with golang.turn():
+        return subprocess.run([program("go"), *words], cwd=cwd, capture_output=True, text=True,
+            env={**go_environment(), **env}, timeout=GO_TIMEOUT_S)
 
 
 @functools.cache
