@@ -387,7 +387,7 @@ static void on_taken_up(struct undoing *self)
 {
     if (is_good(self)) {
         self->recovered++;
-        dispatch_offer(self->commands->dispatch, &self->calls[0].decision.next);
+        dispatch_offer(self->commands->dispatch, DISPATCH_NO_LOOP, &self->calls[0].decision.next);
     }
     ask_next(self);
 }
@@ -416,7 +416,8 @@ static void cancel(struct undoing *self)
 static void on_undone(struct undoing *self)
 {
     if (is_good(self)) {
-        dispatch_offer(self->commands->dispatch, &self->calls[self->call_count - 1].decision.next);
+        dispatch_offer(self->commands->dispatch, DISPATCH_NO_LOOP,
+            &self->calls[self->call_count - 1].decision.next);
     }
     over(self);
 }

@@ -223,7 +223,7 @@ void command_effects_settled(struct dispatch_call *call)
     for (size_t i = 1; i < call->call_count; i++) {
         const struct engine_call *made = call->calls[i];
         if (made->err.status == OK && made->decision.next.kind == RECORD_EFFECT) {
-            dispatch_offer(call->dispatch, &made->decision.next);
+            dispatch_offer(call->dispatch, call->loop, &made->decision.next);
         }
     }
 }

@@ -261,7 +261,8 @@ static void on_decided(struct execution *execution)
     if (kind == DECISION_DONE || kind == DECISION_RESOLVED ||
         is_resolved_so(&engine->request, &execution->record)) {
         if (execution->record.status == RECORD_PENDING) {
-            dispatch_offer(execution->commands->dispatch, &execution->record);
+            dispatch_offer(execution->commands->dispatch, execution->request->exchange->loop,
+                &execution->record);
         }
         execution->is_lost = true; /* the outcome is not shown here */
         execution_answer(execution, 200);

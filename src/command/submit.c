@@ -217,7 +217,7 @@ static void on_settled(struct execution *execution)
     answer_started(execution);
 }
 
-/* On loop 0, once; the exchange waits for this and is used by nobody else. */
+/* Once; the exchange waits for this and is used by nobody else. */
 static void on_done(void *context, const struct dispatch_call *call)
 {
     struct execution *execution = context;
@@ -270,7 +270,8 @@ void execution_run(struct execution *execution)
         .done = on_done,
         .context = execution};
     execution->decided = on_settled;
-    if (dispatch_run(execution->commands->dispatch, &run, &err) != OK) {
+    if (dispatch_run(
+            execution->commands->dispatch, execution->request->exchange->loop, &run, &err) != OK) {
         requeue(execution, &err);
     }
 }
@@ -311,7 +312,8 @@ static void on_taken_over(struct execution *execution)
         return;
     }
     if (execution->record.status == RECORD_PENDING) {
-        dispatch_offer(execution->commands->dispatch, &execution->record);
+        dispatch_offer(
+            execution->commands->dispatch, execution->request->exchange->loop, &execution->record);
     }
     execution->decision = decision_name(DECISION_IN_PROGRESS);
     execution->is_lost = true; /* if it has ended meanwhile, status_url has the outcome */

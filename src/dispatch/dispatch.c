@@ -5,9 +5,19 @@
 #include "base/macros.h"
 #include "dispatch/impl.h"
 
-struct net_loop *dispatch_loop(const struct dispatch *dispatch)
+void dispatch_lock(struct dispatch *dispatch)
 {
-    return http_server_loop(dispatch->server, 0);
+    (void)pthread_mutex_lock(&dispatch->lock);
+}
+
+void dispatch_unlock(struct dispatch *dispatch)
+{
+    (void)pthread_mutex_unlock(&dispatch->lock);
+}
+
+struct net_loop *worker_loop(const struct dispatch_worker *worker)
+{
+    return http_server_loop(worker->dispatch->server, worker->number);
 }
 
 /* ---- plans --------------------------------------------------------------------------------- */
@@ -15,12 +25,12 @@ struct net_loop *dispatch_loop(const struct dispatch *dispatch)
 struct dispatch_plan *dispatch_plan_take(struct dispatch *dispatch, enum record_kind kind)
 {
     ASSERT((size_t)kind < COUNT(dispatch->plans));
-    (void)pthread_mutex_lock(&dispatch->lock);
+    dispatch_lock(dispatch);
     struct dispatch_plan *plan = dispatch->plans[kind];
     if (plan != NULL) {
         plan->holders++;
     }
-    (void)pthread_mutex_unlock(&dispatch->lock);
+    dispatch_unlock(dispatch);
     return plan;
 }
 
@@ -29,10 +39,10 @@ void dispatch_plan_give(struct dispatch *dispatch, struct dispatch_plan *plan)
     if (plan == NULL) {
         return;
     }
-    (void)pthread_mutex_lock(&dispatch->lock);
+    dispatch_lock(dispatch);
     ASSERT(plan->holders > 0);
     bool is_last = --plan->holders == 0;
-    (void)pthread_mutex_unlock(&dispatch->lock);
+    dispatch_unlock(dispatch);
     if (is_last) {
         for (size_t i = 0; i < plan->target_count; i++) {
             upstreams_drop(dispatch->upstreams, plan->targets[i].one);
@@ -56,25 +66,26 @@ enum status dispatch_plan_prepare(
             err_prefix(err, "%s '%s'", plan->kind->name, target->name);
             break;
         }
-        (void)pthread_mutex_lock(&dispatch->lock);
+        dispatch_lock(dispatch);
         target->gauge = gauge_of(dispatch, plan->kind, target->name);
-        (void)pthread_mutex_unlock(&dispatch->lock);
+        dispatch_unlock(dispatch);
         status = target->gauge == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
     }
     return status;
 }
 
+/* Under the lock. */
 static void post_arrival(struct dispatch *dispatch)
 {
     if (!dispatch->is_arriving) {
         dispatch->is_arriving = true;
-        net_loop_post(dispatch_loop(dispatch), &dispatch->arrival);
+        net_loop_post(worker_loop(&dispatch->workers[0]), &dispatch->arrival);
     }
 }
 
 void dispatch_plan_use(struct dispatch *dispatch, struct dispatch_plan *plan)
 {
-    (void)pthread_mutex_lock(&dispatch->lock);
+    dispatch_lock(dispatch);
     struct dispatch_plan *before = dispatch->plans[plan->kind->kind];
     dispatch->plans[plan->kind->kind] = plan;
     for (size_t i = 0; i < plan->target_count; i++) {
@@ -88,7 +99,7 @@ void dispatch_plan_use(struct dispatch *dispatch, struct dispatch_plan *plan)
     /* The plan may have a target for records that had none: read all dues again. */
     dispatch->is_resubscribing = true;
     post_arrival(dispatch);
-    (void)pthread_mutex_unlock(&dispatch->lock);
+    dispatch_unlock(dispatch);
     dispatch_plan_give(dispatch, before);
 }
 
@@ -99,19 +110,42 @@ void dispatch_plan_drop(struct dispatch *dispatch, struct dispatch_plan *plan)
 
 /* ---- arrivals ------------------------------------------------------------------------------ */
 
-static void arrive(struct dispatch *dispatch, struct job *job)
+/* Add a job that was just offered. Under the lock. */
+static void take_offered(struct job *job)
 {
-    (void)pthread_mutex_lock(&dispatch->lock);
-    job->chain = dispatch->arrivals;
-    dispatch->arrivals = job;
-    post_arrival(dispatch);
-    (void)pthread_mutex_unlock(&dispatch->lock);
+    struct dispatch *dispatch = job->dispatch;
+    if (atomic_load(&dispatch->is_draining) || job_find(dispatch, &job->operation_id) != NULL ||
+        !job_fits(job)) {
+        job_drop(job); /* DJ2 */
+    } else {
+        job_enter(job);
+        job_queue(job);
+    }
 }
 
-void dispatch_offer(struct dispatch *dispatch, const struct record *record)
+/* Its record may be called. */
+static void arrive(struct dispatch *dispatch, unsigned loop, struct job *job)
+{
+    bool is_here = loop != DISPATCH_NO_LOOP;
+    dispatch_lock(dispatch);
+    if (is_here) {
+        take_offered(job);
+    } else {
+        job->chain = dispatch->arrivals;
+        dispatch->arrivals = job;
+        post_arrival(dispatch);
+    }
+    dispatch_unlock(dispatch);
+    if (is_here) {
+        dispatch_pump(&dispatch->workers[loop]);
+    }
+}
+
+void dispatch_offer(struct dispatch *dispatch, unsigned loop, const struct record *record)
 {
     struct dispatch_plan *plan = NULL;
     struct job *job = NULL;
+    ASSERT(loop == DISPATCH_NO_LOOP || loop < dispatch->worker_count);
     if (record->status != RECORD_PENDING || atomic_load(&dispatch->is_draining)) {
         return;
     }
@@ -120,18 +154,37 @@ void dispatch_offer(struct dispatch *dispatch, const struct record *record)
               ? NULL
               : job_new(dispatch, &record->operation_id);
     if (job != NULL && job_place(job, plan, record)) {
-        arrive(dispatch, job);
+        arrive(dispatch, loop, job);
     } else if (job != NULL) {
-        mem_free(dispatch->mem, job);
-        atomic_fetch_sub(&dispatch->job_count, 1);
+        job_drop(job);
     }
     dispatch_plan_give(dispatch, plan);
 }
 
-enum status dispatch_run(
-    struct dispatch *dispatch, const struct dispatch_granted *granted, struct err *err)
+/* The run of a granted record, with copies of what it was granted. NULL: out of memory. */
+static struct dispatching *run_of(
+    struct dispatch_worker *worker, const struct dispatch_granted *granted)
+{
+    struct dispatching *run = run_new(worker);
+    if (run == NULL) {
+        return NULL;
+    }
+    run->granted = *granted;
+    run->is_granted = true;
+    if (record_copy(granted->record, &run->arena, &run->record) != OK ||
+        arena_copy(&run->arena, granted->body, &run->granted.body) != OK) {
+        run_drop(run);
+        return NULL;
+    }
+    return run;
+}
+
+enum status dispatch_run(struct dispatch *dispatch, unsigned loop,
+    const struct dispatch_granted *granted, struct err *err)
 {
     ASSERT(granted->record->status == RECORD_IN_PROGRESS && granted->record->fence > 0); /* DJ3 */
+    ASSERT(loop < dispatch->worker_count);
+    struct dispatch_worker *worker = &dispatch->workers[loop];
     if (atomic_load(&dispatch->is_cut)) {
         return err_set(err, E_UNAVAILABLE, "the server ends");
     }
@@ -139,85 +192,46 @@ enum status dispatch_run(
     if (job == NULL) {
         return err_set(err, E_LIMIT, "too many calls wait for their turn (%d)", (int)JOBS_MAX);
     }
-    atomic_fetch_add(&dispatch->at_work, 1); /* from here on the server waits for the job */
-    struct granted_copy *copy = mem_zalloc(dispatch->mem, 1, sizeof *copy);
-    enum status status = copy == NULL ? E_NOMEM : OK;
-    if (status == OK) {
-        copy->granted = *granted;
-        arena_init(&copy->arena, dispatch->mem, RUN_ARENA_BYTES_MAX);
-        status = record_copy(granted->record, &copy->arena, &copy->record);
-        status =
-            status == OK ? arena_copy(&copy->arena, granted->body, &copy->granted.body) : status;
-    }
-    if (status != OK) {
-        if (copy != NULL) {
-            arena_release(&copy->arena);
-        }
-        mem_free(dispatch->mem, copy);
-        mem_free(dispatch->mem, job);
-        atomic_fetch_sub(&dispatch->job_count, 1);
-        atomic_fetch_sub(&dispatch->at_work, 1);
+    struct dispatching *run = run_of(worker, granted);
+    if (run == NULL) {
+        job_drop(job);
         return err_set(err, E_NOMEM, "out of memory");
     }
-    job->granted = copy;
-    arrive(dispatch, job);
+    dispatch_lock(dispatch);
+    bool is_free = job_find(dispatch, &job->operation_id) == NULL; /* DJ2 */
+    if (is_free) {
+        job_enter(job);
+        run_enter(run, job, worker);
+        job_move(job, JOB_CALLING);
+    }
+    dispatch_unlock(dispatch);
+    if (!is_free) {
+        run_drop(run);
+        job_drop(job);
+        return err_set(err, E_LIMIT, "an earlier attempt is not over yet");
+    }
+    run_granted(run);
     return OK;
 }
 
-static void take_granted(struct job *job)
-{
-    struct dispatch *dispatch = job->dispatch;
-    struct granted_copy *copy = job->granted;
-    struct dispatching *run = job_find(dispatch, &job->operation_id) == NULL ? run_new(job) : NULL;
-    job->granted = NULL;
-    if (run == NULL) { /* out of memory: the lease runs out, and nothing was sent */
-        struct dispatch_call nothing = {.dispatch = dispatch, .record = &copy->record};
-        if (copy->granted.done != NULL) {
-            copy->granted.done(copy->granted.context, &nothing);
-        }
-        arena_release(&copy->arena);
-        mem_free(dispatch->mem, copy);
-        mem_free(dispatch->mem, job);
-        atomic_fetch_sub(&dispatch->job_count, 1);
-        atomic_fetch_sub(&dispatch->at_work, 1);
-        return;
-    }
-    arena_release(&run->arena);
-    run->arena = copy->arena;
-    run->record = copy->record;
-    run->granted = copy->granted;
-    run->is_granted = true;
-    mem_free(dispatch->mem, copy);
-    job_enter(job);
-    run_granted(run);
-    atomic_fetch_sub(&dispatch->at_work, 1);
-}
-
-/* Add the jobs that were just offered or granted. */
-static void take_arrivals(struct dispatch *dispatch, struct job *newest)
+/* Add the jobs that were just offered, oldest first. Under the lock. */
+static void take_arrivals(struct dispatch *dispatch)
 {
     struct job *oldest = NULL;
-    for (struct job *at = newest, *next; at != NULL; at = next) {
+    for (struct job *at = dispatch->arrivals, *next; at != NULL; at = next) {
         next = at->chain;
         at->chain = oldest;
         oldest = at;
     }
+    dispatch->arrivals = NULL;
     for (struct job *at = oldest, *next; at != NULL; at = next) {
         next = at->chain;
         at->chain = NULL;
-        if (at->granted != NULL) {
-            take_granted(at);
-        } else if (dispatch->is_ended || atomic_load(&dispatch->is_draining) ||
-                   job_find(dispatch, &at->operation_id) != NULL || !job_fits(at)) {
-            mem_free(dispatch->mem, at); /* DJ2 */
-            atomic_fetch_sub(&dispatch->job_count, 1);
-        } else {
-            job_enter(at);
-            job_queue(at);
-        }
+        take_offered(at);
     }
 }
 
+/* Under the lock. */
 static void take_due(struct dispatch *dispatch, const struct store_due *due)
 {
     struct job *job = job_find(dispatch, &due->operation_id);
@@ -235,11 +249,12 @@ static void take_due(struct dispatch *dispatch, const struct store_due *due)
     job_found(job);
 }
 
-/* On the engine's thread. */
+/* On the engine's thread, under the janitor's lock: so nothing here calls the janitor's functions
+ * with ours. */
 static bool on_found(void *context, const struct store_due *dues, size_t count)
 {
     struct dispatch *dispatch = context;
-    (void)pthread_mutex_lock(&dispatch->lock);
+    dispatch_lock(dispatch);
     bool fits =
         dispatch->found_count + count <= FOUND_MAX &&
         atomic_load(&dispatch->job_count) + dispatch->found_count + count <= JOBS_FOUND_MAX &&
@@ -249,7 +264,7 @@ static bool on_found(void *context, const struct store_due *dues, size_t count)
         dispatch->found_count += count;
         post_arrival(dispatch);
     }
-    (void)pthread_mutex_unlock(&dispatch->lock);
+    dispatch_unlock(dispatch);
     return fits;
 }
 
@@ -261,12 +276,12 @@ static void subscribe(struct dispatch *dispatch)
         dispatch->is_subscribed = false;
     }
     unsigned kinds = 0;
-    (void)pthread_mutex_lock(&dispatch->lock);
+    dispatch_lock(dispatch);
     for (size_t i = 0; i < COUNT(dispatch->plans); i++) {
         kinds |= dispatch->plans[i] != NULL ? STORE_KIND(i) : 0;
     }
     dispatch->is_resubscribing = false;
-    (void)pthread_mutex_unlock(&dispatch->lock);
+    dispatch_unlock(dispatch);
     dispatch->subscription = (struct due_subscription){
         .filter = {.kinds = kinds,
             .reasons = STORE_DUE(RECORD_DUE_NEXT_ATTEMPT) | STORE_DUE(RECORD_DUE_RECONCILE_AGAIN)},
@@ -281,10 +296,8 @@ static void subscribe(struct dispatch *dispatch)
 
 void dispatch_lost(struct dispatch *dispatch)
 {
-    struct net_loop *loop = dispatch_loop(dispatch);
-    if (!dispatch->is_ended) {
-        net_loop_deadline(loop, &dispatch->lost_deadline, net_loop_now(loop) + AGAIN_MS);
-    }
+    dispatch->is_lost = true;
+    post_arrival(dispatch);
 }
 
 static void on_lost(struct net_deadline *deadline, uint64_t now_ms)
@@ -296,46 +309,57 @@ static void on_lost(struct net_deadline *deadline, uint64_t now_ms)
 
 static void on_oldest(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct dispatch *dispatch = CONTAINER_OF(deadline, struct dispatch, oldest_deadline);
+    struct dispatch_worker *worker =
+        CONTAINER_OF(deadline, struct dispatch_worker, oldest_deadline);
     (void)now_ms;
-    dispatch->is_oldest_due = false;
-    gauges_look(dispatch);
+    dispatch_lock(worker->dispatch);
+    worker->dispatch->is_oldest_due = false;
+    gauges_look(worker->dispatch);
+    dispatch_unlock(worker->dispatch);
 }
 
 static void on_pump(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct dispatch *dispatch = CONTAINER_OF(deadline, struct dispatch, pump_deadline);
     (void)now_ms;
-    dispatch_pump(dispatch);
+    dispatch_pump(CONTAINER_OF(deadline, struct dispatch_worker, pump_deadline));
 }
 
 static void on_arrival(struct net_task *task)
 {
     struct dispatch *dispatch = CONTAINER_OF(task, struct dispatch, arrival);
-    (void)pthread_mutex_lock(&dispatch->lock);
-    struct job *arrivals = dispatch->arrivals;
+    struct net_loop *loop = worker_loop(&dispatch->workers[0]);
+    dispatch_lock(dispatch);
+    take_arrivals(dispatch);
     bool resubscribes = dispatch->is_resubscribing;
+    bool is_lost = dispatch->is_lost;
     size_t count = dispatch->found_count;
     memcpy(dispatch->taking, dispatch->found, count * sizeof *dispatch->found);
-    dispatch->arrivals = NULL;
     dispatch->found_count = 0;
     dispatch->is_arriving = false;
-    (void)pthread_mutex_unlock(&dispatch->lock);
-    take_arrivals(dispatch, arrivals);
+    dispatch->is_lost = false;
+    dispatch_unlock(dispatch);
     for (size_t i = 0; i < count && !dispatch->is_ended; i++) {
+        dispatch_lock(dispatch); /* for each: a backlog does not hold up the other loops */
         take_due(dispatch, &dispatch->taking[i]);
+        dispatch_unlock(dispatch);
     }
     if (resubscribes) {
         subscribe(dispatch);
     }
-    dispatch_pump(dispatch);
+    if (is_lost && !dispatch->is_ended) {
+        net_loop_deadline(loop, &dispatch->lost_deadline, net_loop_now(loop) + AGAIN_MS);
+    }
+    dispatch_pump(&dispatch->workers[0]);
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
 
+/* Under the lock, so that no job begins after it. */
 void dispatch_drain(struct dispatch *dispatch)
 {
+    dispatch_lock(dispatch);
     atomic_store(&dispatch->is_draining, true);
+    dispatch_unlock(dispatch);
 }
 
 bool dispatch_is_busy(const struct dispatch *dispatch)
@@ -345,15 +369,18 @@ bool dispatch_is_busy(const struct dispatch *dispatch)
 
 static void cut_here(struct net_task *task)
 {
-    struct dispatch *dispatch = CONTAINER_OF(task, struct dispatch, cut);
-    upstreams_detach(dispatch->upstreams, 0); /* calls in progress fail, and are settled */
+    struct dispatch_worker *worker = CONTAINER_OF(task, struct dispatch_worker, cut);
+    /* Calls in progress fail, and are settled. */
+    upstreams_detach(worker->dispatch->upstreams, worker->number);
 }
 
 void dispatch_cut(struct dispatch *dispatch)
 {
-    atomic_store(&dispatch->is_draining, true);
+    dispatch_drain(dispatch);
     if (!atomic_exchange(&dispatch->is_cut, true)) {
-        net_loop_post(dispatch_loop(dispatch), &dispatch->cut);
+        for (unsigned i = 0; i < dispatch->worker_count; i++) {
+            net_loop_post(worker_loop(&dispatch->workers[i]), &dispatch->workers[i].cut);
+        }
     }
 }
 
@@ -362,40 +389,57 @@ bool dispatch_is_idle(const struct dispatch *dispatch)
     return !dispatch_is_busy(dispatch) && upstreams_is_idle(dispatch->upstreams);
 }
 
-/* Free the jobs that are not active: by now, all of them. */
-static void forget_jobs(struct dispatch *dispatch)
+/* The jobs that rest on this loop have no deadline any more. By now, no job is active. */
+static void wake_none(struct dispatch_worker *worker)
 {
-    struct net_wheel *wheel = &dispatch_loop(dispatch)->wheel;
+    struct dispatch *dispatch = worker->dispatch;
+    struct net_wheel *wheel = &worker_loop(worker)->wheel;
+    dispatch_lock(dispatch);
     for (size_t i = 0; i < JOB_BUCKETS; i++) {
-        while (dispatch->buckets[i] != NULL) {
-            struct job *job = dispatch->buckets[i];
-            ASSERT(job->run == NULL);
-            net_wheel_remove(wheel, &job->deadline);
-            job->has_lane = false; /* lanes are freed with their target */
-            job_free(job);
+        for (struct job *at = dispatch->buckets[i]; at != NULL; at = at->chain) {
+            ASSERT(at->run == NULL);
+            if (at->worker == worker) {
+                net_wheel_remove(wheel, &at->deadline);
+            }
         }
     }
-    dispatch->found_first = dispatch->found_last = NULL;
+    dispatch_unlock(dispatch);
 }
 
 void dispatch_end(struct dispatch *dispatch, unsigned loop)
 {
-    if (loop != 0) {
-        return;
-    }
-    struct net_wheel *wheel = &dispatch_loop(dispatch)->wheel;
-    atomic_store(&dispatch->is_draining, true);
+    struct dispatch_worker *worker = &dispatch->workers[loop];
+    struct net_wheel *wheel = &worker_loop(worker)->wheel;
+    dispatch_drain(dispatch);
     atomic_store(&dispatch->is_cut, true);
-    dispatch->is_ended = true;
-    subscribe(dispatch); /* to nothing */
-    upstreams_detach(dispatch->upstreams, 0);
-    forget_jobs(dispatch);
-    net_wheel_remove(wheel, &dispatch->pump_deadline);
-    net_wheel_remove(wheel, &dispatch->lost_deadline);
-    net_wheel_remove(wheel, &dispatch->oldest_deadline);
+    if (loop == 0) {
+        dispatch->is_ended = true;
+        subscribe(dispatch); /* to nothing */
+        net_wheel_remove(wheel, &dispatch->lost_deadline);
+    }
+    upstreams_detach(dispatch->upstreams, loop);
+    wake_none(worker);
+    net_wheel_remove(wheel, &worker->pump_deadline);
+    net_wheel_remove(wheel, &worker->oldest_deadline);
 }
 
 /* ---- the beginning ------------------------------------------------------------------------- */
+
+/* NULL: out of memory. */
+static struct dispatch_worker *workers_new(struct dispatch *dispatch, unsigned count)
+{
+    ASSERT(count > 0);
+    struct dispatch_worker *workers = mem_zalloc(dispatch->mem, count, sizeof *workers);
+    for (unsigned i = 0; workers != NULL && i < count; i++) {
+        workers[i] = (struct dispatch_worker){.dispatch = dispatch,
+            .number = i,
+            .pump_deadline = {.due = on_pump},
+            .oldest_deadline = {.due = on_oldest},
+            .cut = {.run = cut_here}};
+        dispatch->worker_count = i + 1;
+    }
+    return workers;
+}
 
 enum status dispatch_new(
     const struct dispatch_options *options, struct dispatch **ret_dispatch, struct err *err)
@@ -411,15 +455,14 @@ enum status dispatch_new(
     dispatch->spool_dir = options->spool_dir;
     dispatch->logs = options->logs;
     dispatch->arrival.run = on_arrival;
-    dispatch->cut.run = cut_here;
-    dispatch->pump_deadline.due = on_pump;
     dispatch->lost_deadline.due = on_lost;
-    dispatch->oldest_deadline.due = on_oldest;
     dispatch->spooled.setting = "limits.in_flight_bytes_max";
     atomic_store(&dispatch->spooled.max, SPOOLED_BYTES_MAX);
     (void)pthread_mutex_init(&dispatch->lock, NULL);
     dispatch->buckets = mem_zalloc(mem, JOB_BUCKETS, sizeof(struct job *));
-    enum status status = dispatch->buckets == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+    dispatch->workers = workers_new(dispatch, options->loops);
+    bool has_memory = dispatch->buckets != NULL && dispatch->workers != NULL;
+    enum status status = has_memory ? OK : err_set(err, E_NOMEM, "out of memory");
     status = status == OK ? upstreams_new(mem, options->loops, &dispatch->upstreams, err) : status;
     if (status != OK) {
         dispatch_free(dispatch);
@@ -450,7 +493,16 @@ void dispatch_free(struct dispatch *dispatch)
     metrics_targets(door_metrics(dispatch->door), NULL, NULL);
     for (struct job *at = dispatch->arrivals, *next; at != NULL; at = next) {
         next = at->chain; /* offered but never taken: it is still in the store */
-        mem_free(dispatch->mem, at);
+        job_drop(at);
+    }
+    for (size_t i = 0; dispatch->buckets != NULL && i < JOB_BUCKETS; i++) {
+        while (dispatch->buckets[i] != NULL) {
+            dispatch->buckets[i]->has_lane = false; /* lanes are freed with their target */
+            job_free(dispatch->buckets[i]);
+        }
+    }
+    for (unsigned i = 0; i < dispatch->worker_count; i++) {
+        mem_free(dispatch->mem, dispatch->workers[i].spare);
     }
     if (dispatch->upstreams != NULL) {
         upstreams_attach(dispatch->upstreams, NULL); /* no loop is left to close them */
@@ -464,6 +516,7 @@ void dispatch_free(struct dispatch *dispatch)
     }
     upstreams_free(dispatch->upstreams);
     (void)pthread_mutex_destroy(&dispatch->lock);
+    mem_free(dispatch->mem, dispatch->workers);
     mem_free(dispatch->mem, dispatch->buckets);
     mem_free(dispatch->mem, dispatch);
 }

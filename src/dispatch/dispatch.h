@@ -16,11 +16,15 @@
  * Crash:     before the claim is durable: nothing happened, and the record is found again. After
  *            that, and before its settling is durable: the record is unknown at the next start, or
  *            when its holder is seen to be gone. Perhaps nothing was sent: nobody can tell.
- * Threads:   the whole machine, and a kind's functions except target and lane, run on loop 0 of the
- *            server. dispatch_offer and the functions for plans may be called on any thread.
+ * Threads:   every loop of the server runs the machine (impl.h). A call, with all functions of its
+ *            kind, stays on one loop; calls of different loops run at the same time, so a kind's
+ *            functions share nothing that changes without a lock. dispatch_offer and the functions
+ *            for plans may be called on any thread, dispatch_run on a loop.
  */
 #ifndef ONCE_DISPATCH_DISPATCH_H
 #define ONCE_DISPATCH_DISPATCH_H
+
+#include <limits.h>
 
 #include "base/uuid.h"
 #include "base/vault.h"
@@ -29,6 +33,8 @@
 #include "http/fields.h"
 #include "outcall/outcall.h"
 #include "outcall/upstreams.h"
+
+#define DISPATCH_NO_LOOP UINT_MAX /* the caller is not on a loop of the server */
 
 struct dispatch;
 struct dispatch_call;
@@ -86,7 +92,8 @@ enum dispatch_unknown {
     DISPATCH_ASK,   /* ask the provider (shield S4) */
 };
 
-/* How one kind of record is called. The functions run on loop 0 unless stated otherwise. */
+/* How one kind of record is called. The functions run on the loop of the call unless stated
+ * otherwise. */
 struct dispatch_kind {
     const char *name; /* "effects" */
     enum record_kind kind;
@@ -123,6 +130,7 @@ struct dispatch_kind {
 struct dispatch_call {
     /* Set by the dispatcher. */
     struct dispatch *dispatch;
+    unsigned loop; /* that it runs on */
     const struct dispatch_plan *plan;
     struct dispatch_target *target;
     const struct record *record; /* in_progress and held by us; for a question: unknown */
@@ -201,24 +209,25 @@ void dispatch_plan_drop(struct dispatch *dispatch, struct dispatch_plan *plan);
 
 /* Start a record that was just enqueued durably, before its due is found. If that is not possible
  * (queue full, draining, no memory, not due yet), the record is found later: nothing is lost. Any
- * thread. */
-void dispatch_offer(struct dispatch *dispatch, const struct record *record);
+ * thread that holds no lock; loop: the one that this is called on, or DISPATCH_NO_LOOP. */
+void dispatch_offer(struct dispatch *dispatch, unsigned loop, const struct record *record);
 
 /* A record granted to this process, for a caller that wants to know when it is settled. */
 struct dispatch_granted {
     const struct record *record; /* in_progress, held by this process; copied */
     struct slice body;           /* decrypted; copied */
     struct door_grant grant;     /* when, and for how long */
-    /* The record is settled, or was given up. Called on loop 0, exactly once. call->calls[0] has
-     * the decision; if call_count is 0, nothing was settled, and the lease will run out. */
+    /* The record is settled, or was given up. Called on the loop that it was granted on, exactly
+     * once, perhaps before dispatch_run returns. call->calls[0] has the decision; if call_count is
+     * 0, nothing was settled, and the lease will run out. */
     void (*done)(void *context, const struct dispatch_call *call);
     void *context;
 };
 /* Run a record that is already granted. It does not wait for a turn: if its target is busy, nothing
  * is sent, and settle is called with a fault of E_LIMIT. E_LIMIT, E_NOMEM, E_UNAVAILABLE (the
- * server is ending): it was not accepted, done is not called and nothing was sent. Any thread. */
-enum status dispatch_run(
-    struct dispatch *dispatch, const struct dispatch_granted *granted, struct err *err) MUST_CHECK;
+ * server is ending): it was not accepted, done is not called and nothing was sent. On this loop. */
+enum status dispatch_run(struct dispatch *dispatch, unsigned loop,
+    const struct dispatch_granted *granted, struct err *err) MUST_CHECK;
 
 /* For struct server_door. */
 void dispatch_drain(struct dispatch *dispatch);         /* start nothing new */

@@ -79,16 +79,13 @@ bool gauge_admits(struct dispatch_gauge *gauge, int64_t now_ms, int64_t *ret_wai
 
 uint64_t gauge_enter(struct dispatch_gauge *gauge, int64_t now_ms)
 {
-    (void)pthread_mutex_lock(&gauge->dispatch->lock);
     uint64_t ticket = breaker_begin(&gauge->breaker, now_ms);
     gauge->in_flight++;
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
     return ticket;
 }
 
 void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms)
 {
-    (void)pthread_mutex_lock(&gauge->dispatch->lock);
     ASSERT(gauge->in_flight > 0); /* DJ4 */
     gauge->in_flight--;
     if (end == GAUGE_NOTHING) {
@@ -96,7 +93,6 @@ void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end e
     } else {
         breaker_report(&gauge->breaker, &gauge->rule, ticket, end == GAUGE_WELL, now_ms);
     }
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
 static_assert(METRICS_VERDICTS == VERDICT_LATER + 1, "a figure for each verdict");
@@ -105,26 +101,20 @@ static_assert(METRICS_BREAKERS == BREAKER_HALF_OPEN + 1, "and for each state");
 void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_verdict verdict)
 {
     ASSERT((unsigned)verdict < METRICS_VERDICTS);
-    (void)pthread_mutex_lock(&gauge->dispatch->lock);
     gauge->questions += is_question ? 1 : 0;
     gauge->attempts[verdict] += is_question ? 0 : 1;
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
 void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms)
 {
-    (void)pthread_mutex_lock(&gauge->dispatch->lock);
     gauge->delays[metrics_delay(delay_ms)]++;
     gauge->delay_ms_sum += delay_ms > 0 ? (uint64_t)delay_ms : 0;
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
 void gauge_ended(struct dispatch_gauge *gauge, int64_t took_ms)
 {
-    (void)pthread_mutex_lock(&gauge->dispatch->lock);
     gauge->calls[metrics_delay(took_ms)]++;
     gauge->call_ms_sum += (uint64_t)took_ms;
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
 static int64_t older(int64_t a_ms, int64_t b_ms)
@@ -142,14 +132,12 @@ static void see_head(void *context, const struct turns_item *head)
 
 void gauges_look(struct dispatch *dispatch)
 {
-    (void)pthread_mutex_lock(&dispatch->lock);
     for (struct dispatch_gauge *at = dispatch->gauges; at != NULL; at = at->next) {
         at->oldest_due_ms = 0;
         if (at->turns.waiting > 0) {
             turns_heads(&at->turns, see_head, &at->oldest_due_ms);
         }
     }
-    (void)pthread_mutex_unlock(&dispatch->lock);
 }
 
 static void figures_add(struct metrics_target *sum, const struct dispatch_gauge *gauge)
@@ -157,9 +145,10 @@ static void figures_add(struct metrics_target *sum, const struct dispatch_gauge 
     sum->breakers[gauge->breaker.state]++;
     sum->opened += gauge->breaker.opened;
     sum->in_flight += gauge->in_flight;
-    sum->queued += gauge->waiting;
+    sum->queued += gauge->turns.waiting;
     sum->questions += gauge->questions;
-    sum->oldest_due_ms = older(sum->oldest_due_ms, gauge->waiting > 0 ? gauge->oldest_due_ms : 0);
+    sum->oldest_due_ms =
+        older(sum->oldest_due_ms, gauge->turns.waiting > 0 ? gauge->oldest_due_ms : 0);
     sum->delay_ms_sum += gauge->delay_ms_sum;
     sum->call_ms_sum += gauge->call_ms_sum;
     for (size_t i = 0; i < METRICS_DELAYS; i++) {
@@ -178,7 +167,7 @@ size_t dispatch_figures(void *context, struct metrics_target *ret_targets, size_
 {
     struct dispatch *dispatch = context;
     size_t count = 0, all = 0;
-    (void)pthread_mutex_lock(&dispatch->lock);
+    dispatch_lock(dispatch);
     for (size_t kind = 0; kind < COUNT(dispatch->plans); kind++) {
         all += dispatch->plans[kind] == NULL ? 0 : dispatch->plans[kind]->target_count;
     }
@@ -195,6 +184,6 @@ size_t dispatch_figures(void *context, struct metrics_target *ret_targets, size_
             figures_add(&ret_targets[at], plan->targets[i].gauge);
         }
     }
-    (void)pthread_mutex_unlock(&dispatch->lock);
+    dispatch_unlock(dispatch);
     return count;
 }

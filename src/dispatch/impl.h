@@ -19,11 +19,11 @@
  *                   └──────────────── RESTING ◀─────────────────────┘
  *
  * Transitions, all through job_move, which refuses any other:
- *   FOUND → READING      read_next     a place to read is free
+ *   FOUND → READING      next_found    a place to read is free
  *   READING → QUEUED     on_read       it is pending
  *   READING → CALLING    on_read       it is unknown, and the provider can be asked
  *   READING → SETTLING   on_read       it is unknown, and may be sent again
- *   QUEUED → CLAIMING    start         it is its turn
+ *   QUEUED → CLAIMING    next_turn     it is its turn
  *   FOUND → CALLING      run_granted   it is granted already (dispatch_run)
  *   CLAIMING → CALLING   on_claimed    it is ours
  *   CLAIMING → SETTLING  drop_stale    a newer version of its source was sealed meanwhile
@@ -44,6 +44,17 @@
  *   DJ4 a job that has taken a place of its target (in_flight) gives it back exactly once.
  *   DJ6 what changes a record without a claim (run.c, change) names the version that it was decided
  *       on: a record that was changed meanwhile is read and decided again.
+ *
+ * Threads. Every loop of the server runs the machine: a loop that has free places takes the next
+ * jobs and does all their work, from the claim to the settling, so that nothing passes from thread
+ * to thread. What the loops share is behind one lock: the table, lists and lanes of jobs, the
+ * places, breakers and rates of the targets. So the limits hold for the process as a whole. The
+ * lock is held for the choice of a job and never during a call to the engine, the door, an upstream
+ * or a kind (except that on_found runs under the janitor's).
+ *   - A run, and what the job with it has found out (gauge, tenant, lane, after), belongs to the
+ *     loop of the run. Its state and is_due_again change under the lock.
+ *   - A job without a run is used under the lock. A RESTING one has its deadline on the loop of its
+ *     last run (worker).
  */
 #ifndef ONCE_DISPATCH_IMPL_H
 #define ONCE_DISPATCH_IMPL_H
@@ -68,6 +79,8 @@ enum {
     READS_MAX = 64,                    /* records read at a time */
     QUESTIONS_MAX = 16,                /* at a time: a provider that was down is not overrun */
     RUNS_MAX = 1024,                   /* claimed, called or settled at a time */
+    RUNS_AHEAD_MAX = 8,                /* a loop with this many runs more than a different one hands
+                                          it the next: fewer would cost wake-ups under any load */
     TENANT_BUCKETS = 64,               /* of one target, by the tenant's name */
     FOUND_MAX = 1 << 11,               /* dues in transit from the engine's thread */
     CONCURRENCY_USUAL = 64,
@@ -99,18 +112,12 @@ enum job_state {
 
 struct dispatching;
 
-/* A copy of dispatch_run's arguments, on its way to loop 0. */
-struct granted_copy {
-    struct dispatch_granted granted;
-    struct record record; /* in arena, like the body */
-    struct arena arena;
-};
-
 struct job {
     struct turns_item item; /* first; in its lane, or in the list of found jobs */
     struct net_deadline deadline;
     struct job *chain; /* of its bucket */
     struct dispatch *dispatch;
+    struct dispatch_worker *worker; /* of its run, or its last one; NULL: it had none */
     struct op_id operation_id;
     struct op_id after; /* the record that must be over before; if has_after */
     struct digest lane_key;
@@ -118,7 +125,6 @@ struct job {
     struct gauge_tenant *tenant;  /* likewise */
     struct turns_lane *lane;      /* the lane it was taken from, while it is out */
     struct dispatching *run;      /* DJ1 */
-    struct granted_copy *granted; /* of a granted arrival; NULL: not granted */
     enum job_state state;
     bool is_ordered;   /* its lane is ordered */
     bool has_after;    /* it is not known yet whether `after` is over */
@@ -134,7 +140,8 @@ struct dispatching {
     struct net_task task;   /* the engine answered */
     void (*then)(struct dispatching *run);
     struct job *job;
-    struct dispatch_plan *plan; /* held */
+    struct dispatch_worker *worker; /* whose loop it belongs to */
+    struct dispatch_plan *plan;     /* held */
     struct arena arena;
     struct mem mem; /* that arena */
     struct record record;
@@ -162,34 +169,44 @@ struct dispatching {
 struct gauge_tenant {
     struct gauge_tenant *next;
     struct digest key;
-    struct rate rate; /* loop 0 only */
+    struct rate rate; /* under the lock */
 };
 
+/* Everything under the lock, except what never changes. */
 struct dispatch_gauge {
     struct dispatch_gauge *next;
     struct dispatch *dispatch;
     const struct dispatch_kind *kind;
     char *name;
-    /* From the newest plan; under the lock. */
+    /* From the newest plan. */
     uint32_t concurrency;
     double rate;
     struct breaker_rule rule;
     int64_t total_ms; /* the longest a call may take */
-    /* Written by loop 0, under the lock. */
+
     struct breaker breaker;
+    struct turns turns; /* the waiting jobs */
     uint64_t in_flight;
-    uint64_t waiting;
-    uint64_t attempts[METRICS_VERDICTS];          /* finished, by enum outcall_verdict */
-    uint64_t questions;                           /* likewise */
-    int64_t oldest_due_ms;                        /* of the waiting calls, up to a second ago; 0:
-                                                     none */
-    uint64_t delays[METRICS_DELAYS];              /* calls begun, by metrics_delay */
-    uint64_t delay_ms_sum;                        /* their sum */
-    uint64_t calls[METRICS_DELAYS];               /* calls ended, by how long they took */
-    uint64_t call_ms_sum;                         /* their sum */
-    struct gauge_tenant *tenants[TENANT_BUCKETS]; /* under the lock */
-    /* Loop 0 only. */
-    struct turns turns;
+    uint64_t attempts[METRICS_VERDICTS]; /* finished, by enum outcall_verdict */
+    uint64_t questions;                  /* likewise */
+    int64_t oldest_due_ms;               /* of the waiting calls, up to a second ago; 0: none */
+    uint64_t delays[METRICS_DELAYS];     /* calls begun, by metrics_delay */
+    uint64_t delay_ms_sum;               /* their sum */
+    uint64_t calls[METRICS_DELAYS];      /* calls ended, by how long they took */
+    uint64_t call_ms_sum;                /* their sum */
+    struct gauge_tenant *tenants[TENANT_BUCKETS];
+};
+
+/* The dispatcher on one loop. Only that loop uses it, except for `runs`. */
+struct dispatch_worker {
+    struct dispatch *dispatch;
+    unsigned number;                     /* of its loop, and of that loop's slot at the door */
+    unsigned runs;                       /* that belong to it; under the lock */
+    bool is_pumping;                     /* a call may end before it has begun */
+    struct dispatching *spare;           /* memory for its next run; NULL: none */
+    struct net_deadline pump_deadline;   /* a rate or a breaker lets the next one begin */
+    struct net_deadline oldest_deadline; /* when to update the gauges */
+    struct net_task cut;
 };
 
 struct dispatch {
@@ -201,35 +218,35 @@ struct dispatch {
     bool logs;
     struct upstreams *upstreams;
     struct spool_budget spooled;
-    pthread_mutex_t lock;                             /* guards plans, gauges, arrivals and found */
+    struct dispatch_worker *workers; /* of each loop */
+    unsigned worker_count;
+
+    pthread_mutex_t lock;                             /* guards the following */
     struct dispatch_plan *plans[RECORD_DELIVERY + 1]; /* by kind; NULL: none */
     struct dispatch_gauge *gauges;
-
-    /* To loop 0. */
-    struct net_task arrival;
-    bool is_arriving;     /* arrival is posted */
-    struct job *arrivals; /* offered and granted, newest first */
-    struct store_due found[FOUND_MAX];
-    size_t found_count;
-    struct store_due taking[FOUND_MAX]; /* loop 0's copy */
-    bool is_resubscribing;              /* a plan of a new kind arrived, or a due was lost */
-    struct net_task cut;
-
-    /* Loop 0 only. */
-    struct due_subscription subscription;
-    bool is_subscribed;
-    bool is_ended;
-    struct net_deadline pump_deadline;
-    struct net_deadline lost_deadline;
-    struct net_deadline oldest_deadline; /* when to update the gauges */
-    bool is_oldest_due;                  /* that deadline is set */
-    struct turns_item *found_first;      /* FOUND jobs, oldest first */
+    struct dispatch_gauge *next_gauge; /* whose turn it is; NULL: the first's */
+    struct job **buckets;              /* the table by id */
+    struct turns_item *found_first;    /* FOUND jobs, oldest first */
     struct turns_item *found_last;
-    struct job **buckets;
     unsigned reads;
     unsigned questions;
     unsigned runs;
-    bool is_pumping;
+    bool is_oldest_due; /* a worker has set its oldest_deadline */
+    /* To loop 0. */
+    struct net_task arrival;
+    bool is_arriving;     /* arrival is posted */
+    struct job *arrivals; /* offered by threads that are no loops, newest first */
+    struct store_due found[FOUND_MAX];
+    size_t found_count;
+    bool is_resubscribing; /* a plan of a new kind arrived */
+    bool is_lost;          /* a due was found, and could not be kept */
+
+    /* Loop 0 only. */
+    struct store_due taking[FOUND_MAX]; /* its copy of found */
+    struct due_subscription subscription;
+    bool is_subscribed;
+    bool is_ended;
+    struct net_deadline lost_deadline;
 
     atomic_bool is_draining;
     atomic_bool is_cut;
@@ -238,71 +255,78 @@ struct dispatch {
 };
 
 /* dispatch.c */
-struct net_loop *dispatch_loop(const struct dispatch *dispatch);
-/* The plan of a kind, held; NULL: none. */
+void dispatch_lock(struct dispatch *dispatch);
+void dispatch_unlock(struct dispatch *dispatch);
+struct net_loop *worker_loop(const struct dispatch_worker *worker);
+/* The plan of a kind, held; NULL: none. Takes the lock, as dispatch_plan_give does. */
 struct dispatch_plan *dispatch_plan_take(struct dispatch *dispatch, enum record_kind kind);
 void dispatch_plan_give(struct dispatch *dispatch, struct dispatch_plan *plan);
-/* Subscribe to the dues again, because one was lost. */
+/* Subscribe to the dues again, because one was lost. Under the lock. */
 void dispatch_lost(struct dispatch *dispatch);
 
-/* gauge.c */
-/* The gauge of a target; under the lock. NULL: out of memory. */
+/* gauge.c; all under the lock */
+/* The gauge of a target. NULL: out of memory. */
 struct dispatch_gauge *gauge_of(
     struct dispatch *dispatch, const struct dispatch_kind *kind, const char *name);
 void gauge_free(struct dispatch_gauge *gauge);
+/* NULL: out of memory. */
+struct gauge_tenant *gauge_tenant(struct dispatch_gauge *gauge, struct slice tenant);
 /* Whether a call of any tenant may begin now. *ret_wait_ms: when to try again; 0: when a call
  * ends. */
 bool gauge_admits(struct dispatch_gauge *gauge, int64_t now_ms, int64_t *ret_wait_ms);
-/* Under the lock. NULL: out of memory. */
-struct gauge_tenant *gauge_tenant(struct dispatch_gauge *gauge, struct slice tenant);
 /* A call begins, and ends: DJ4. */
 uint64_t gauge_enter(struct dispatch_gauge *gauge, int64_t now_ms);
 enum gauge_end { GAUGE_WELL, GAUGE_FAILED, GAUGE_NOTHING };
+void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms);
 /* Count a call's verdict: for the metrics only. */
 void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_verdict verdict);
-void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end end, int64_t now_ms);
 /* A call has ended, this long after it began. */
 void gauge_ended(struct dispatch_gauge *gauge, int64_t took_ms);
 /* A call begins this long after its due time. */
 void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms);
-/* Find the oldest waiting call of each gauge. Loop 0. */
+/* Find the oldest waiting call of each gauge. */
 void gauges_look(struct dispatch *dispatch);
 
-/* job.c */
+/* job.c; under the lock, unless stated otherwise */
 struct job *job_find(const struct dispatch *dispatch, const struct op_id *id);
-/* A FOUND job, not yet in any list or table. NULL: out of memory, or too many jobs. Any thread. */
+/* A FOUND job, not yet in any list or table. NULL: out of memory, or too many jobs. With or without
+ * the lock. */
 struct job *job_new(struct dispatch *dispatch, const struct op_id *id);
+/* Free a job that is in no list or table. With or without the lock. */
+void job_drop(struct job *job);
 /* Add it to the table: DJ2. */
 void job_enter(struct job *job);
-/* Also takes it out of the table, if it is in. */
+/* Take it out of the table, and free it. */
 void job_free(struct job *job);
 void job_move(struct job *job, enum job_state state);
 void job_found(struct job *job); /* to the list of jobs to be read */
-void job_queue(struct job *job); /* to its lane */
+void job_queue(struct job *job); /* to its lane; frees it if there is no memory */
 /* Whether its lane has room for one that was just offered. */
 bool job_fits(const struct job *job);
-void job_rest(struct job *job, int64_t ms);
-void job_leave_lane(struct job *job); /* let the jobs after it go first */
+void job_rest(struct job *job, int64_t ms); /* on the loop of its worker */
+void job_leave_lane(struct job *job);       /* let the jobs after it go first */
 /* The job is finished: read the record again if a due was noted, else free the job. */
 void job_over(struct job *job);
-/* Read, claim and call whatever is possible now. */
-void dispatch_pump(struct dispatch *dispatch);
 /* Find the target of a record, and no lane: for one that does not wait for a turn. False: as
- * job_place. */
+ * job_place. Takes the lock. */
 bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record);
-/* Find the lane of a record. False: it has no target now, or no memory. Any thread. */
+/* Find the lane of a record. False: it has no target now, or no memory. Takes the lock. */
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record);
+/* Read, claim and call whatever is possible now. On the worker's loop, without the lock. */
+void dispatch_pump(struct dispatch_worker *worker);
 
-/* run.c */
-struct dispatching *run_new(struct job *job);
-void run_free(struct dispatching *run);
-/* Submit the read. */
-void run_read(struct dispatching *run);
-/* Claim it at the end of the loop's turn. */
-void run_claim(struct dispatching *run);
-/* Claim it after the record before it in its lane, if that is over. */
-void run_claim_in_order(struct dispatching *run);
-/* Call a record that was granted before: run->granted. */
+/* run.c; on the worker's loop, without the lock, unless stated otherwise */
+/* A run of the worker that has no job yet. NULL: out of memory. */
+struct dispatching *run_new(struct dispatch_worker *worker);
+/* A run that was not used. */
+void run_drop(struct dispatching *run);
+/* Give it to the job, and to this worker, from now on. Under the lock. */
+void run_enter(struct dispatching *run, struct job *job, struct dispatch_worker *worker);
+/* Read or claim the record, by the state of the job. */
+void run_begin(struct dispatching *run);
+/* Call run_begin on the loop of the run's worker. */
+void run_hand(struct dispatching *run);
+/* Call a record that was granted before: run->granted, run->record. */
 void run_granted(struct dispatching *run);
 
 #endif

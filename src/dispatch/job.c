@@ -53,9 +53,12 @@ struct job *job_find(const struct dispatch *dispatch, const struct op_id *id)
 static void on_rested(struct net_deadline *deadline, uint64_t now_ms)
 {
     struct job *job = CONTAINER_OF(deadline, struct job, deadline);
+    struct dispatch_worker *worker = job->worker;
     (void)now_ms;
+    dispatch_lock(job->dispatch);
     job_found(job);
-    dispatch_pump(job->dispatch);
+    dispatch_unlock(job->dispatch);
+    dispatch_pump(worker);
 }
 
 struct job *job_new(struct dispatch *dispatch, const struct op_id *id)
@@ -75,6 +78,14 @@ struct job *job_new(struct dispatch *dispatch, const struct op_id *id)
     return job;
 }
 
+void job_drop(struct job *job)
+{
+    struct dispatch *dispatch = job->dispatch;
+    ASSERT(job->deadline.prev == NULL && job->run == NULL && !job->has_lane);
+    mem_free(dispatch->mem, job);
+    atomic_fetch_sub(&dispatch->job_count, 1);
+}
+
 void job_enter(struct job *job)
 {
     struct job **bucket = bucket_of(job->dispatch, &job->operation_id);
@@ -85,17 +96,12 @@ void job_enter(struct job *job)
 
 void job_free(struct job *job)
 {
-    struct dispatch *dispatch = job->dispatch;
-    ASSERT(job->deadline.prev == NULL && job->run == NULL && !job->has_lane);
-    for (struct job **at = bucket_of(dispatch, &job->operation_id); *at != NULL;
-         at = &(*at)->chain) {
-        if (*at == job) {
-            *at = job->chain;
-            break;
-        }
+    struct job **at = bucket_of(job->dispatch, &job->operation_id);
+    while (*at != job) {
+        at = &(*at)->chain;
     }
-    mem_free(dispatch->mem, job);
-    atomic_fetch_sub(&dispatch->job_count, 1);
+    *at = job->chain;
+    job_drop(job);
 }
 
 /* ---- lists --------------------------------------------------------------------------------- */
@@ -143,22 +149,25 @@ static void lane_key(struct job *job, const struct record *record, struct slice 
     digest_sha256(parts, sizeof parts, &job->lane_key);
 }
 
-/* Its target and its tenant there. */
+/* Its target and its tenant there. Under the lock. */
 static bool aim(struct job *job, struct dispatch_target *target, const struct record *record)
 {
-    struct dispatch *dispatch = job->dispatch;
     job->due_ms = record->due_ms;
     job->gauge = target->gauge;
-    (void)pthread_mutex_lock(&dispatch->lock);
     job->tenant = gauge_tenant(target->gauge, record->key.tenant);
-    (void)pthread_mutex_unlock(&dispatch->lock);
     return job->tenant != NULL;
 }
 
 bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record)
 {
     struct dispatch_target *target = plan->kind->target(plan, record);
-    return target != NULL && aim(job, target, record);
+    if (target == NULL) {
+        return false;
+    }
+    dispatch_lock(job->dispatch);
+    bool is_aimed = aim(job, target, record);
+    dispatch_unlock(job->dispatch);
+    return is_aimed;
 }
 
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record)
@@ -177,19 +186,15 @@ bool job_place(struct job *job, const struct dispatch_plan *plan, const struct r
     struct digest before = job->lane_key;
     lane_key(job, record, order);
     arena_release(&arena);
+    job->has_after = plan->kind->after != NULL && plan->kind->after(record, &job->after);
+    dispatch_lock(dispatch);
     if (job->gauge != target->gauge || !digest_equal(&before, &job->lane_key)) {
         job_leave_lane(job); /* kept while it rested; it belongs in a different one now */
     }
     job->is_ordered = order.len > 0;
-    job->has_after = plan->kind->after != NULL && plan->kind->after(record, &job->after);
-    return aim(job, target, record);
-}
-
-static void count_waiting(struct dispatch_gauge *gauge)
-{
-    (void)pthread_mutex_lock(&gauge->dispatch->lock);
-    gauge->waiting = gauge->turns.waiting;
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
+    bool is_aimed = aim(job, target, record);
+    dispatch_unlock(dispatch);
+    return is_aimed;
 }
 
 void job_queue(struct job *job)
@@ -198,7 +203,6 @@ void job_queue(struct job *job)
     if (job->has_lane) { /* it rested, and the jobs after it waited */
         job_move(job, JOB_QUEUED);
         turns_put_back(turns, job->lane, &job->item);
-        count_waiting(job->gauge);
         return;
     }
     struct turns_lane *lane = turns_lane(turns, &job->lane_key, job->tenant, job->is_ordered);
@@ -211,7 +215,6 @@ void job_queue(struct job *job)
     job->has_lane = true;
     job_move(job, JOB_QUEUED);
     turns_put(turns, lane, &job->item);
-    count_waiting(job->gauge);
 }
 
 bool job_fits(const struct job *job)
@@ -222,7 +225,7 @@ bool job_fits(const struct job *job)
 
 void job_rest(struct job *job, int64_t ms)
 {
-    struct net_loop *loop = dispatch_loop(job->dispatch);
+    struct net_loop *loop = worker_loop(job->worker);
     if (!job->is_ordered) {
         job_leave_lane(job);
     }
@@ -268,92 +271,128 @@ static bool may_go(void *context, const struct turns_lane *lane)
     return may;
 }
 
-/* False: it cannot begin now. */
-static bool start(struct turn *turn)
+/* The job of this target whose turn it is. NULL: none may begin now. */
+static struct job *take_turn(struct turn *turn)
 {
     struct dispatch_gauge *gauge = turn->gauge;
     struct turns_lane *lane = NULL;
-    struct turns_item *item = turns_take(&gauge->turns, may_go, turn, &lane);
+    int64_t wait_ms = 0;
+    if (gauge->turns.ring == NULL) {
+        return NULL;
+    }
+    bool may = gauge_admits(gauge, turn->now_ms, &wait_ms);
+    note_wait(turn, wait_ms);
+    struct turns_item *item = may ? turns_take(&gauge->turns, may_go, turn, &lane) : NULL;
     if (item == NULL) {
-        return false;
+        return NULL;
     }
     struct job *job = CONTAINER_OF(item, struct job, item);
-    struct dispatching *run = run_new(job);
-    if (run == NULL) {
-        turns_put_back(&gauge->turns, lane, item);
-        note_wait(turn, AGAIN_MS);
-        return false;
-    }
-    run->has_place = true;
-    run->ticket = gauge_enter(gauge, turn->now_ms);
-    job_move(job, JOB_CLAIMING);
     /* Usually the one before it was just here: then nobody needs to be asked. */
     job->has_after = job->has_after && !op_id_equal(&lane->over, &job->after);
-    if (job->has_after) {
-        run_claim_in_order(run);
-        return true;
-    }
-    run_claim(run);
-    return true;
+    return job;
 }
 
-/* Start one job of each target in turn, as long as any can begin. */
-static int64_t serve(struct dispatch *dispatch)
+/* Targets take turns, too. */
+static struct job *next_turn(struct dispatch *dispatch, struct turn *turn)
 {
-    struct turn turn = {.now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch))};
-    bool has_begun = true;
-    (void)pthread_mutex_lock(&dispatch->lock);
-    struct dispatch_gauge *first = dispatch->gauges; /* the ones after it stay as they are */
-    (void)pthread_mutex_unlock(&dispatch->lock);
-    while (has_begun && dispatch->runs < RUNS_MAX) {
-        has_begun = false;
-        for (struct dispatch_gauge *at = first; at != NULL; at = at->next) {
-            int64_t wait_ms = 0;
-            turn.gauge = at;
-            if (at->turns.ring == NULL || dispatch->runs >= RUNS_MAX) {
-                continue;
-            }
-            bool may = gauge_admits(at, turn.now_ms, &wait_ms);
-            note_wait(&turn, wait_ms);
-            if (may && start(&turn)) {
-                has_begun = true;
-                count_waiting(at);
-            }
+    struct dispatch_gauge *first =
+        dispatch->next_gauge == NULL ? dispatch->gauges : dispatch->next_gauge;
+    struct dispatch_gauge *at = first;
+    struct job *job = NULL;
+    while (at != NULL && job == NULL && dispatch->runs < RUNS_MAX) {
+        turn->gauge = at;
+        job = take_turn(turn);
+        at = at->next == NULL ? dispatch->gauges : at->next;
+        if (job == NULL && at == first) {
+            break;
         }
     }
-    return turn.wait_ms;
+    dispatch->next_gauge = job == NULL ? first : at;
+    return job;
 }
 
-static void read_found(struct dispatch *dispatch)
+static struct job *next_found(struct dispatch *dispatch)
 {
-    while (dispatch->found_first != NULL && dispatch->reads < READS_MAX) {
-        struct job *job = found_take(dispatch);
-        struct dispatching *run = run_new(job);
-        if (run == NULL) {
-            job_free(job);
-            dispatch_lost(dispatch);
-            return;
-        }
+    return dispatch->found_first != NULL && dispatch->reads < READS_MAX ? found_take(dispatch)
+                                                                        : NULL;
+}
+
+/* This one's, unless it has clearly more to do than a different one: work that came in on a loop
+ * stays there, but a backlog is spread over all. */
+static struct dispatch_worker *worker_for_next(struct dispatch_worker *here)
+{
+    struct dispatch *dispatch = here->dispatch;
+    struct dispatch_worker *least = here;
+    for (unsigned i = 0; i < dispatch->worker_count; i++) {
+        struct dispatch_worker *at = &dispatch->workers[i];
+        least = at->runs < least->runs ? at : least;
+    }
+    return here->runs >= least->runs + RUNS_AHEAD_MAX ? least : here;
+}
+
+/* Choose the next job, and give it a run. NULL: none can begin now. */
+static struct dispatching *next_run(struct dispatch_worker *worker, struct turn *turn)
+{
+    struct dispatch *dispatch = worker->dispatch;
+    struct dispatching *run = run_new(worker);
+    if (run == NULL) {
+        note_wait(turn, AGAIN_MS);
+        return NULL;
+    }
+    dispatch_lock(dispatch);
+    bool is_ending = atomic_load(&dispatch->is_draining);
+    struct job *job = is_ending ? NULL : next_found(dispatch);
+    if (job != NULL) {
+        dispatch->reads++;
+        run_enter(run, job, worker);
         job_move(job, JOB_READING);
-        run_read(run);
+    } else if (!is_ending && (job = next_turn(dispatch, turn)) != NULL) {
+        run_enter(run, job, worker_for_next(worker));
+        run->has_place = true;
+        run->ticket = gauge_enter(job->gauge, turn->now_ms);
+        job_move(job, JOB_CLAIMING);
+    }
+    dispatch_unlock(dispatch);
+    if (job == NULL) {
+        run_drop(run);
+        run = NULL;
+    }
+    return run;
+}
+
+/* At most once a second, and after the last change. */
+static void look_soon(struct dispatch_worker *worker)
+{
+    struct net_loop *loop = worker_loop(worker);
+    dispatch_lock(worker->dispatch);
+    bool looks = !worker->dispatch->is_oldest_due;
+    worker->dispatch->is_oldest_due = true;
+    dispatch_unlock(worker->dispatch);
+    if (looks) {
+        net_loop_deadline(loop, &worker->oldest_deadline, net_loop_now(loop) + OLDEST_MS);
     }
 }
 
-void dispatch_pump(struct dispatch *dispatch)
+void dispatch_pump(struct dispatch_worker *worker)
 {
-    if (dispatch->is_pumping || dispatch->is_ended || atomic_load(&dispatch->is_draining)) {
+    struct net_loop *loop = worker_loop(worker);
+    struct turn turn = {.now_ms = (int64_t)net_loop_now(loop)};
+    struct dispatching *run = NULL;
+    if (worker->is_pumping || atomic_load(&worker->dispatch->is_draining)) {
         return;
     }
-    dispatch->is_pumping = true; /* a call may end before it has begun */
-    read_found(dispatch);
-    int64_t wait_ms = serve(dispatch);
-    dispatch->is_pumping = false;
-    struct net_loop *loop = dispatch_loop(dispatch);
-    if (!dispatch->is_oldest_due) { /* at most once a second, and after the last change */
-        dispatch->is_oldest_due = true;
-        net_loop_deadline(loop, &dispatch->oldest_deadline, net_loop_now(loop) + OLDEST_MS);
+    worker->is_pumping = true;
+    while ((run = next_run(worker, &turn)) != NULL) {
+        if (run->worker == worker) {
+            run_begin(run);
+        } else {
+            run_hand(run);
+        }
     }
-    if (wait_ms > 0) {
-        net_loop_deadline(loop, &dispatch->pump_deadline, net_loop_now(loop) + (uint64_t)wait_ms);
+    worker->is_pumping = false;
+    look_soon(worker);
+    if (turn.wait_ms > 0) {
+        net_loop_deadline(
+            loop, &worker->pump_deadline, net_loop_now(loop) + (uint64_t)turn.wait_ms);
     }
 }

@@ -1,8 +1,8 @@
 /*
  * The life of an active job, in the order in which it happens:
  *
- *   run_read     a found record is read: if pending it is queued, if unknown its kind decides
- *   run_claim    the durable grant (P6); on_claimed
+ *   run_begin    a found record is read: if pending it is queued, if unknown its kind decides
+ *   claim        the durable grant (P6); on_claimed
  *   call         the request is composed and sent; on_called
  *   settle       the kind's calls for the answer go to the engine as one group; on_settled
  *
@@ -18,42 +18,81 @@
 
 static const struct slice actor = {"dispatch", 8};
 
-struct dispatching *run_new(struct job *job)
+struct dispatching *run_new(struct dispatch_worker *worker)
 {
-    struct dispatch *dispatch = job->dispatch;
-    struct dispatching *run = mem_zalloc(dispatch->mem, 1, sizeof *run);
+    struct dispatch *dispatch = worker->dispatch;
+    struct dispatching *run = worker->spare;
+    worker->spare = NULL;
+    run = run == NULL ? mem_alloc(dispatch->mem, sizeof *run) : run;
     if (run == NULL) {
         return NULL;
     }
-    run->job = job;
-    run->started_nanos = clock_nanos();
-    run->delay_ms = -1;
+    *run = (struct dispatching){
+        .worker = worker, .started_nanos = clock_nanos(), .delay_ms = -1, .plan = NULL};
     arena_init(&run->arena, dispatch->mem, RUN_ARENA_BYTES_MAX);
     run->mem = arena_mem(&run->arena);
-    job->run = run;
-    dispatch->runs++;
-    atomic_fetch_add(&dispatch->at_work, 1);
     return run;
 }
 
-static void leave_gauge(struct dispatching *run, enum gauge_end end)
+void run_drop(struct dispatching *run)
 {
-    if (run->has_place) {
-        struct dispatch *dispatch = run->job->dispatch;
-        run->has_place = false;
-        gauge_leave(
-            run->job->gauge, run->ticket, end, (int64_t)net_loop_now(dispatch_loop(dispatch)));
+    struct dispatch_worker *worker = run->worker;
+    arena_release(&run->arena);
+    if (worker->spare == NULL) {
+        worker->spare = run;
+    } else {
+        mem_free(worker->dispatch->mem, run);
     }
 }
 
-void run_free(struct dispatching *run)
+void run_enter(struct dispatching *run, struct job *job, struct dispatch_worker *worker)
 {
-    struct dispatch *dispatch = run->job->dispatch;
+    struct dispatch *dispatch = job->dispatch;
+    ASSERT(job->run == NULL);
+    run->job = job;
+    run->worker = worker;
+    job->run = run;
+    job->worker = worker;
+    worker->runs++;
+    dispatch->runs++;
+    atomic_fetch_add(&dispatch->at_work, 1);
+}
+
+static struct dispatch *dispatch_of(const struct dispatching *run)
+{
+    return run->worker->dispatch;
+}
+
+/* By the clock of its loop. */
+static int64_t now_of(const struct dispatching *run)
+{
+    return (int64_t)net_loop_now(worker_loop(run->worker));
+}
+
+/* Under the lock. */
+static void leave_gauge(struct dispatching *run, enum gauge_end end)
+{
+    if (run->has_place) {
+        run->has_place = false;
+        gauge_leave(run->job->gauge, run->ticket, end, now_of(run));
+    }
+}
+
+/* Under the lock: the job has no run from now on, and run_release must follow. */
+static void run_leave(struct dispatching *run)
+{
+    struct dispatch *dispatch = dispatch_of(run);
     leave_gauge(run, GAUGE_NOTHING);
-    outcall_release(&run->out);
-    dispatch_plan_give(dispatch, run->plan);
     dispatch->questions -= run->is_question ? 1 : 0;
     run->job->run = NULL;
+    run->worker->runs--;
+    dispatch->runs--;
+}
+
+static void run_release(struct dispatching *run)
+{
+    outcall_release(&run->out);
+    dispatch_plan_give(dispatch_of(run), run->plan);
     if (run->call.body.len > 0) { /* a decrypted payload */
         union {
             const char *in;
@@ -61,9 +100,7 @@ void run_free(struct dispatching *run)
         } body = {.in = run->call.body.data};
         mem_wipe(body.out, run->call.body.len);
     }
-    arena_release(&run->arena);
-    mem_free(dispatch->mem, run);
-    dispatch->runs--;
+    run_drop(run);
 }
 
 /* The run is over; the job rests, or is over too. After this at_work may be 0, and the server may
@@ -71,19 +108,29 @@ void run_free(struct dispatching *run)
 static void leave(struct dispatching *run, int64_t rest_ms)
 {
     struct job *job = run->job;
-    struct dispatch *dispatch = job->dispatch;
-    bool ends = atomic_load(&dispatch->is_draining);
+    struct dispatch_worker *worker = run->worker;
+    struct dispatch *dispatch = worker->dispatch;
     /* An ordered job keeps its lane while it rests: later jobs wait until it is done or given
      * up. */
     bool rests = rest_ms <= REST_MS_MAX || (job->is_ordered && job->has_lane);
-    run_free(run);
-    if (rest_ms > 0 && rests && !ends) {
+    dispatch_lock(dispatch);
+    run_leave(run);
+    if (rest_ms > 0 && rests && !atomic_load(&dispatch->is_draining)) {
         job_rest(job, rest_ms);
     } else {
         job_over(job);
     }
-    dispatch_pump(dispatch);
+    dispatch_unlock(dispatch);
+    run_release(run);
+    dispatch_pump(worker);
     atomic_fetch_sub(&dispatch->at_work, 1);
+}
+
+static void move(struct dispatching *run, enum job_state state)
+{
+    dispatch_lock(dispatch_of(run));
+    job_move(run->job, state);
+    dispatch_unlock(dispatch_of(run));
 }
 
 /* ---- to the engine and back ---------------------------------------------------------------- */
@@ -97,7 +144,7 @@ static void on_task(struct net_task *task)
 static void post(struct dispatching *run)
 {
     run->task.run = on_task;
-    net_loop_post(dispatch_loop(run->job->dispatch), &run->task);
+    net_loop_post(worker_loop(run->worker), &run->task);
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
@@ -134,12 +181,29 @@ static void look_at_unknown(struct dispatching *run)
     }
 }
 
+/* It may be claimed, when it is its turn. */
+static void queue(struct dispatching *run)
+{
+    struct dispatch_worker *worker = run->worker;
+    struct dispatch *dispatch = worker->dispatch;
+    struct job *job = run->job;
+    dispatch_lock(dispatch);
+    run_leave(run);
+    job_queue(job);
+    dispatch_unlock(dispatch);
+    run_release(run);
+    dispatch_pump(worker);
+    atomic_fetch_sub(&dispatch->at_work, 1);
+}
+
 static void on_read(struct dispatching *run)
 {
     struct job *job = run->job;
-    struct dispatch *dispatch = job->dispatch;
+    struct dispatch *dispatch = dispatch_of(run);
     const struct record *record = run->read.record;
+    dispatch_lock(dispatch);
     dispatch->reads--;
+    dispatch_unlock(dispatch);
     if (run->read.call.err.status != OK) {
         leave(run, again_ms(run, &run->read.call));
         return;
@@ -160,10 +224,7 @@ static void on_read(struct dispatching *run)
     } else if (!job_place(job, run->plan, record)) {
         leave(run, 0); /* its type is not configured: pending until there is a new plan */
     } else {
-        run_free(run);
-        job_queue(job);
-        dispatch_pump(dispatch);
-        atomic_fetch_sub(&dispatch->at_work, 1);
+        queue(run);
     }
 }
 
@@ -173,7 +234,7 @@ static void on_query(struct engine_call *call)
     post((struct dispatching *)(void *)call);
 }
 
-/* Read a record into run->read; then is called on loop 0, in any case. */
+/* Read a record into run->read; then is called on the run's loop, in any case. */
 static void read_record(
     struct dispatching *run, const struct op_id *id, void (*then)(struct dispatching *run))
 {
@@ -190,12 +251,6 @@ static void read_record(
     }
 }
 
-void run_read(struct dispatching *run)
-{
-    run->job->dispatch->reads++;
-    read_record(run, &run->job->operation_id, on_read);
-}
-
 /* ---- claiming ------------------------------------------------------------------------------ */
 
 static void call(struct dispatching *run);
@@ -205,7 +260,7 @@ static void report(const struct dispatching *run, const struct engine_call *engi
 {
     struct dispatch *dispatch = run->job->dispatch;
     const struct record *record = &run->record;
-    door_report(dispatch->door, 0,
+    door_report(dispatch->door, run->worker->number,
         &(struct door_report){.call = engine,
             .tenant = record->key.tenant,
             .label = record->key.scope,
@@ -228,8 +283,8 @@ static void on_one_refused(struct door_call *call)
     post(CONTAINER_OF(call, struct dispatching, claim));
 }
 
-/* Submit a request for the job's record at the end of the loop's turn; then is called on loop 0, in
- * any case. */
+/* Submit a request for the job's record at the end of the loop's turn; then is called on the run's
+ * loop, in any case. */
 static void submit_one(
     struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
 {
@@ -239,17 +294,17 @@ static void submit_one(
     run->claim.engine.request.operation_id = run->job->operation_id;
     run->claim.engine.request.actor = actor;
     run->then = then;
-    door_submit(run->job->dispatch->door, 0, &run->claim);
-    http_server_turn(run->job->dispatch->server, 0);
+    door_submit(dispatch_of(run)->door, run->worker->number, &run->claim);
+    http_server_turn(dispatch_of(run)->server, run->worker->number);
 }
 
-/* Change the job's record without a claim; then is called on loop 0, in any case. DJ6: it names the
- * version that it was decided on, or, a postponement, the fence. */
+/* Change the job's record without a claim; then is called on the run's loop, in any case. DJ6: it
+ * names the version that it was decided on, or, a postponement, the fence. */
 static void change(
     struct dispatching *run, const struct request *request, void (*then)(struct dispatching *run))
 {
     ASSERT(request->version == run->record.version || request->kind == REQUEST_POSTPONE); /* DJ6 */
-    job_move(run->job, JOB_SETTLING);
+    move(run, JOB_SETTLING);
     submit_one(run, request, then);
 }
 
@@ -259,7 +314,9 @@ static void note_over(struct job *job, const struct record *record)
 {
     if (job->has_lane && job->is_ordered && record_there(record) && lane_kind(record->kind) &&
         lane_turn(record) != LANE_BLOCKED) {
+        dispatch_lock(job->dispatch);
         job->lane->over = job->operation_id;
+        dispatch_unlock(job->dispatch);
     }
 }
 
@@ -309,27 +366,29 @@ static void on_claimed(struct dispatching *run)
     run->grant = door_grant_of(claim);
     run->call.now_ms = claim->now_ms;
     run->call.body = claim->first_body;
+    run->plan = dispatch_plan_take(dispatch, run->record.kind);
+    ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* DJ3 */
+    dispatch_lock(dispatch);
     if (job->due_ms > 0) {
         run->delay_ms = claim->now_ms > job->due_ms ? claim->now_ms - job->due_ms : 0;
         gauge_begun(job->gauge, run->delay_ms);
     }
-    run->plan = dispatch_plan_take(dispatch, run->record.kind);
-    ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* DJ3 */
     job_move(job, JOB_CALLING);
+    dispatch_unlock(dispatch);
     call(run);
 }
 
 /* The longest a call to the target may take. */
 static int64_t lease_ms(struct dispatch *dispatch, const struct job *job)
 {
-    (void)pthread_mutex_lock(&dispatch->lock);
+    dispatch_lock(dispatch);
     int64_t total_ms = job->gauge->total_ms;
-    (void)pthread_mutex_unlock(&dispatch->lock);
+    dispatch_unlock(dispatch);
     int64_t ms = total_ms + LEASE_SPARE_MS;
     return ms < LIMIT_LEASE_MS_MAX ? ms : LIMIT_LEASE_MS_MAX;
 }
 
-void run_claim(struct dispatching *run)
+static void claim(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
     struct request request = {.kind = REQUEST_CLAIM,
@@ -347,12 +406,16 @@ void run_claim(struct dispatching *run)
 static void wait_in_order(struct dispatching *run)
 {
     struct job *job = run->job;
+    dispatch_lock(job->dispatch);
     rate_give(&job->tenant->rate);
     if (job_find(job->dispatch, &job->after) != NULL) {
         job_leave_lane(job);
     }
+    dispatch_unlock(job->dispatch);
     leave(run, ORDER_MS);
 }
+
+static void claim_in_order(struct dispatching *run);
 
 static void on_before(struct dispatching *run)
 {
@@ -367,7 +430,7 @@ static void on_before(struct dispatching *run)
     case LANE_BLOCKED: wait_in_order(run); return;
     case LANE_LOOK:
         if (lane_after(before, &job->after)) {
-            run_claim_in_order(run);
+            claim_in_order(run);
             return;
         }
         break;
@@ -376,10 +439,11 @@ static void on_before(struct dispatching *run)
     job->has_after = false; /* it stays so: only a person can have it attempted again */
     dispatch_plan_give(dispatch, run->plan);
     run->plan = NULL;
-    run_claim(run);
+    claim(run);
 }
 
-void run_claim_in_order(struct dispatching *run)
+/* Claim it after the record before it in its lane, if that is over. */
+static void claim_in_order(struct dispatching *run)
 {
     struct job *job = run->job;
     struct dispatch *dispatch = job->dispatch;
@@ -387,6 +451,24 @@ void run_claim_in_order(struct dispatching *run)
         run->plan = dispatch_plan_take(dispatch, job->gauge->kind->kind);
     }
     read_record(run, &job->after, on_before);
+}
+
+void run_begin(struct dispatching *run)
+{
+    const struct job *job = run->job;
+    if (job->state == JOB_READING) {
+        read_record(run, &job->operation_id, on_read);
+    } else if (job->has_after) {
+        claim_in_order(run);
+    } else {
+        claim(run);
+    }
+}
+
+void run_hand(struct dispatching *run)
+{
+    run->then = run_begin;
+    post(run);
 }
 
 /* ---- unknown records ----------------------------------------------------------------------- */
@@ -435,25 +517,38 @@ static void send_again(struct dispatching *run, struct slice detail)
     change(run, &request, on_again);
 }
 
+/* Take a place of its target, if a call may begin now. *ret_wait_ms: as gauge_admits. */
+static bool take_place(struct dispatching *run, int64_t *ret_wait_ms)
+{
+    struct dispatch *dispatch = dispatch_of(run);
+    const struct job *job = run->job;
+    int64_t now_ms = now_of(run);
+    bool is_question = run->call.asks;
+    *ret_wait_ms = 0;
+    dispatch_lock(dispatch);
+    run->has_place = !(is_question && dispatch->questions >= QUESTIONS_MAX) &&
+                     gauge_admits(job->gauge, now_ms, ret_wait_ms) &&
+                     rate_take(&job->tenant->rate, job->gauge->rate, now_ms, ret_wait_ms);
+    if (run->has_place) {
+        run->ticket = gauge_enter(job->gauge, now_ms);
+        run->is_question = is_question;
+        dispatch->questions += is_question ? 1 : 0;
+    }
+    dispatch_unlock(dispatch);
+    return run->has_place;
+}
+
 static void ask(struct dispatching *run)
 {
-    struct job *job = run->job;
-    struct dispatch *dispatch = job->dispatch;
-    int64_t now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch));
     int64_t wait_ms = 0;
-    if (dispatch->questions >= QUESTIONS_MAX || !gauge_admits(job->gauge, now_ms, &wait_ms) ||
-        !rate_take(&job->tenant->rate, job->gauge->rate, now_ms, &wait_ms)) {
+    run->call.asks = true;
+    if (!take_place(run, &wait_ms)) {
         leave(run, wait_ms > AGAIN_MS ? wait_ms : AGAIN_MS);
         return;
     }
-    run->is_question = true;
-    dispatch->questions++;
-    run->has_place = true;
-    run->ticket = gauge_enter(job->gauge, now_ms);
-    run->call.asks = true;
     run->call.now_ms = run->read.call.now_ms;
     run->call.body = run->read.request_body;
-    job_move(job, JOB_CALLING);
+    move(run, JOB_CALLING);
     call(run);
 }
 
@@ -468,11 +563,9 @@ static enum gauge_end end_of(const struct outcall *out)
 }
 
 /* By target, and by what it is for. */
-static void count_call(const struct dispatching *run, enum outcall_verdict verdict)
+static void count_call(const struct dispatching *run, enum outcall_verdict verdict, int64_t call_ms)
 {
-    int64_t call_ms = (int64_t)((clock_nanos() - run->called_nanos) / 1000000);
-    gauge_ended(run->job->gauge, call_ms);
-    metrics_call(door_metrics(run->job->dispatch->door), 0,
+    metrics_call(door_metrics(dispatch_of(run)->door), run->worker->number,
         &(struct metrics_call){.tenant = run->record.key.tenant,
             .scope = run->record.key.scope,
             .verdict = (unsigned)verdict,
@@ -483,11 +576,18 @@ static void count_call(const struct dispatching *run, enum outcall_verdict verdi
 static void on_called(struct outcall *out)
 {
     struct dispatching *run = out->context;
-    gauge_judged(run->job->gauge, run->call.asks, out->verdict);
+    struct dispatch_gauge *gauge = run->job->gauge;
+    int64_t call_ms = (int64_t)((clock_nanos() - run->called_nanos) / 1000000);
+    dispatch_lock(dispatch_of(run));
+    gauge_judged(gauge, run->call.asks, out->verdict);
     if (!run->call.asks) {
-        count_call(run, out->verdict);
+        gauge_ended(gauge, call_ms);
     }
     leave_gauge(run, end_of(out));
+    dispatch_unlock(dispatch_of(run));
+    if (!run->call.asks) {
+        count_call(run, out->verdict, call_ms);
+    }
     run->call.out = out;
     settle(run);
 }
@@ -597,12 +697,14 @@ static void begin(struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
     const struct dispatch_target *target = run->call.target;
+    unsigned loop = run->worker->number;
     run->called_nanos = clock_nanos();
     if (target->sender != NULL) {
         begin_sending(run);
         return;
     }
-    run->out = (struct outcall){.upstream = upstreams_on(dispatch->upstreams, target->one, 0),
+    run->out = (struct outcall){.upstream = upstreams_on(dispatch->upstreams, target->one, loop),
+        .loop = loop,
         .head = run->call.head,
         .body = run->call.payload,
         .method = run->call.method,
@@ -622,15 +724,24 @@ static void begin(struct dispatching *run)
     outcall_start(&run->out);
 }
 
-static void call(struct dispatching *run)
+/* Set what the kind may know about the call. */
+static void introduce(struct dispatching *run)
 {
-    run->call.dispatch = run->job->dispatch;
+    run->call.dispatch = dispatch_of(run);
+    run->call.loop = run->worker->number;
     run->call.plan = run->plan;
     run->call.record = &run->record;
     run->call.arena = &run->arena;
     run->call.mem = &run->mem;
+}
+
+static void call(struct dispatching *run)
+{
+    introduce(run);
     if (compose(run, &run->call.fault) != OK || check_lease(run, &run->call.fault) != OK) {
+        dispatch_lock(dispatch_of(run));
         leave_gauge(run, GAUGE_NOTHING);
+        dispatch_unlock(dispatch_of(run));
         settle(run);
         return;
     }
@@ -749,8 +860,8 @@ static void submit(struct dispatching *run)
     }
     run->group = (struct door_group){
         .calls = call->calls, .count = call->call_count, .refused = on_settle_refused};
-    door_submit_group(run->job->dispatch->door, 0, &run->group);
-    http_server_turn(run->job->dispatch->server, 0);
+    door_submit_group(dispatch_of(run)->door, run->worker->number, &run->group);
+    http_server_turn(dispatch_of(run)->server, run->worker->number);
 }
 
 static void compose_settling(struct dispatching *run)
@@ -857,14 +968,14 @@ static void submit_again(struct dispatching *run)
         give_up(run);
         return;
     }
-    struct net_loop *loop = dispatch_loop(dispatch);
+    struct net_loop *loop = worker_loop(run->worker);
     run->pause.due = on_pause_over;
     net_loop_deadline(loop, &run->pause, net_loop_now(loop) + AGAIN_MS);
 }
 
 static void settle(struct dispatching *run)
 {
-    job_move(run->job, JOB_SETTLING);
+    move(run, JOB_SETTLING);
     read_and_submit(run);
 }
 
@@ -872,29 +983,18 @@ static void settle(struct dispatching *run)
 
 void run_granted(struct dispatching *run)
 {
-    struct job *job = run->job;
-    struct dispatch *dispatch = job->dispatch;
-    int64_t now_ms = (int64_t)net_loop_now(dispatch_loop(dispatch));
     int64_t wait_ms = 0;
     run->grant = run->granted.grant;
     run->call.now_ms = run->grant.now_ms;
     run->call.body = run->granted.body;
-    run->plan = dispatch_plan_take(dispatch, run->record.kind);
-    job_move(job, JOB_CALLING);
-    if (run->plan != NULL && job_aim(job, run->plan, &run->record) &&
-        gauge_admits(job->gauge, now_ms, &wait_ms) &&
-        rate_take(&job->tenant->rate, job->gauge->rate, now_ms, &wait_ms)) {
-        run->has_place = true;
-        run->ticket = gauge_enter(job->gauge, now_ms);
+    run->plan = dispatch_plan_take(dispatch_of(run), run->record.kind);
+    if (run->plan != NULL && job_aim(run->job, run->plan, &run->record) &&
+        take_place(run, &wait_ms)) {
         call(run);
         return;
     }
     /* It holds a running lease, so it does not wait for a turn. */
-    run->call.dispatch = dispatch;
-    run->call.plan = run->plan;
-    run->call.record = &run->record;
-    run->call.arena = &run->arena;
-    run->call.mem = &run->mem;
+    introduce(run);
     (void)err_set(&run->call.fault, E_LIMIT, "the target is busy or its breaker is open");
     settle(run);
 }

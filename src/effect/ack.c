@@ -90,7 +90,7 @@ static void settled(struct later_ack *self)
         effects_settled(effects, record);
     }
     if (record->status == RECORD_PENDING) {
-        effects_offer(effects, record);
+        effects_offer(effects, self->query.request->exchange->loop, record);
     }
     show(self);
 }

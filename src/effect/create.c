@@ -191,7 +191,8 @@ static void wait_for_end(struct arrival *arrival)
 static void answer_enqueued(struct arrival *arrival)
 {
     arrival->is_made = true;
-    effects_offer(effects_of(arrival), &arrival->door.engine.decision.next);
+    effects_offer(
+        effects_of(arrival), arrival->request->exchange->loop, &arrival->door.engine.decision.next);
     if (arrival->wait_ms > 0) {
         wait_for_end(arrival);
     } else {

@@ -3,6 +3,7 @@
 #include "api/body.h"
 #include "base/clock.h"
 #include "base/macros.h"
+#include "dispatch/dispatch.h"
 #include "effect/impl.h"
 #include "envelope/seal_effects.h"
 #include "http/fields.h"
@@ -48,9 +49,10 @@ static const struct api_route routes[] = {
         .handle = effect_acknowledge},
 };
 
+/* The intake's; on the engine's thread. */
 static void offer(void *context, const struct record *record)
 {
-    effects_offer(context, record);
+    effects_offer(context, DISPATCH_NO_LOOP, record);
 }
 
 static enum status open_intake(struct effects *effects, struct err *err)
@@ -143,7 +145,7 @@ static enum status outbox_read(void *state, struct api_request *request,
 
 static void outbox_made(void *state, const struct record *record)
 {
-    effects_offer(state, record);
+    effects_offer(state, DISPATCH_NO_LOOP, record);
 }
 
 struct api_outbox effects_outbox(struct effects *effects)
@@ -208,10 +210,10 @@ struct effect_sender effects_sender(
         .traceparent = fields_traceparent_of(exchange->head)};
 }
 
-void effects_offer(struct effects *effects, const struct record *record)
+void effects_offer(struct effects *effects, unsigned loop, const struct record *record)
 {
     if (effects->offer != NULL) {
-        effects->offer(effects->offer_context, record);
+        effects->offer(effects->offer_context, loop, record);
     }
 }
 

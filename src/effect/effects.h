@@ -44,8 +44,9 @@ struct effects_options {
         *vault;            /* outlives the door; NULL: no types are configured, and every effect is
                               refused */
     struct config *config; /* held */
-    /* Called with a record that was just made and may be sent. Any thread. NULL: no sender. */
-    void (*offer)(void *context, const struct record *record);
+    /* Called with a record that was just made and may be sent, as dispatch_offer. NULL: no
+     * sender. */
+    void (*offer)(void *context, unsigned loop, const struct record *record);
     void *offer_context;
     struct effects_settler settler; /* zero: none */
 };

@@ -29,7 +29,7 @@ struct effects {
     const struct mem *mem;
     struct door *door;
     const struct vault *vault;
-    void (*offer)(void *context, const struct record *record);
+    void (*offer)(void *context, unsigned loop, const struct record *record);
     void *offer_context;
     struct effects_settler settler;
     struct effect_intake *intake; /* NULL: without a vault */
@@ -51,8 +51,8 @@ struct effect_sender effects_sender(
  * statuses. */
 enum status effects_note_change(
     struct effects *effects, const struct config *config, struct err *err) MUST_CHECK;
-/* A record is durable: offer it to the dispatcher. */
-void effects_offer(struct effects *effects, const struct record *record);
+/* A record is durable: offer it to the dispatcher, on this loop or DISPATCH_NO_LOOP. */
+void effects_offer(struct effects *effects, unsigned loop, const struct record *record);
 /* An effect's result is durable: notify its parent. */
 void effects_settled(struct effects *effects, const struct record *record);
 enum { EFFECT_RACES_MAX = 64 }; /* lost for the command of an effect; then it is left out */

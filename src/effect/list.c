@@ -187,7 +187,7 @@ static void answer_many(struct list_query *self)
             !self->is_dry && call->err.status == OK && call->decision.kind == DECISION_DONE;
         taken += is_done;
         if (is_done) {
-            effects_offer(request->state, &call->decision.next);
+            effects_offer(request->state, request->exchange->loop, &call->decision.next);
         }
         if (self->is_dry || is_done) {
             jsonw_str(&json, NULL, kind_id_put(id, RECORD_EFFECT, &call->request.operation_id));

@@ -201,7 +201,8 @@ static void answer(struct effect_action *self)
             effects_settled(request->state, &first->decision.next);
         }
         if (self->offers) {
-            effects_offer(request->state, &self->calls[self->count - 1].decision.next);
+            effects_offer(request->state, request->exchange->loop,
+                &self->calls[self->count - 1].decision.next);
         }
         struct effect_show show = {.id = first->request.operation_id,
             .status = self->action->kind == REQUEST_COMPENSATE ? 202 : 200};

@@ -300,7 +300,7 @@ static enum status judge_one(struct round *round, struct taken *item)
         record = &item->made.engine.decision.next;
         verdict = verdict_of(round, item);
         if (received_as(item->made.engine.decision.kind) == RECEIVED_NEW) {
-            dispatch_offer(queue->all->inbox->dispatch, record);
+            dispatch_offer(queue->all->inbox->dispatch, DISPATCH_NO_LOOP, record);
         } else {
             atomic_fetch_add(&queue->duplicates, 1);
         }

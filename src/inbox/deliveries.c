@@ -306,7 +306,7 @@ static void resume(void *context, struct http_exchange *exchange)
         return;
     }
     if (decision->next.status == RECORD_PENDING) {
-        dispatch_offer(inbox->dispatch, &decision->next);
+        dispatch_offer(inbox->dispatch, exchange->loop, &decision->next);
     }
     buf_init(&out, &request->mem, ANSWER_BYTES_MAX);
     put_delivery(&json, &decision->next, act->engine.outcome_body, exchange->arena);

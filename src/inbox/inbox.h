@@ -8,8 +8,8 @@
  *            durable before its sender is answered (P2), and no handler is called before the claim
  *            is durable (P6). Bodies are sealed before they reach the store. Every refused
  *            signature gets the same answer.
- * Threads:   the handlers on the server's loops; deliver.h's functions on loop 0; each queue on its
- *            own thread (queue.h).
+ * Threads:   the handlers and deliver.h's functions on the server's loops; each queue on its own
+ *            thread (queue.h).
  */
 #ifndef ONCE_INBOX_INBOX_H
 #define ONCE_INBOX_INBOX_H

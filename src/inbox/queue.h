@@ -16,7 +16,7 @@
  * Crash:     between the commit and the acknowledgement: the broker delivers the message again, and
  *            the store knows its key. Between evidence and acknowledgement: the evidence gets a
  *            second such entry.
- * Threads:   queues_settled on loop 0, queues_figures on any thread; the others on the server's.
+ * Threads:   queues_settled and queues_figures on any thread; the others on the server's.
  */
 #ifndef ONCE_INBOX_QUEUE_H
 #define ONCE_INBOX_QUEUE_H

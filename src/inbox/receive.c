@@ -271,7 +271,7 @@ static void resume_answer(void *context, struct http_exchange *exchange)
     answer(exchange->state);
 }
 
-/* On loop 0. The exchange waits, so this function may use its arena. */
+/* On the loop of the exchange, which waits: so this function may use its arena. */
 static void on_run(void *context, const struct dispatch_call *call)
 {
     struct received *item = context;
@@ -298,7 +298,8 @@ static bool run_one(struct received *item)
         .grant = door_grant_of(&item->made.engine),
         .done = on_run,
         .context = item};
-    return dispatch_run(item->all->inbox->dispatch, &granted, &err) == OK;
+    return dispatch_run(item->all->inbox->dispatch, item->all->request->exchange->loop, &granted,
+               &err) == OK;
 }
 
 /* On the engine's thread. */
@@ -365,7 +366,7 @@ static void resume(void *context, struct http_exchange *exchange)
     for (size_t i = 0; i < all->events.count; i++) {
         const struct engine_call *call = &all->items[i].made.engine;
         if (call->decision.kind == DECISION_ENQUEUED) {
-            dispatch_offer(all->inbox->dispatch, &call->decision.next);
+            dispatch_offer(all->inbox->dispatch, exchange->loop, &call->decision.next);
         }
     }
     if (is_sync) {

@@ -283,6 +283,6 @@ void submission_settled(struct dispatch_call *call)
 {
     const struct engine_call *enqueued = call->call_count > 1 ? call->calls[1] : NULL;
     if (enqueued != NULL && enqueued->err.status == OK) {
-        dispatch_offer(call->dispatch, &enqueued->decision.next);
+        dispatch_offer(call->dispatch, call->loop, &enqueued->decision.next);
     }
 }

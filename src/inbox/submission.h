@@ -11,7 +11,7 @@
  *            IS3 the trace of the command, and the envelope that its handler gets, name the event
  *                and the delivery.
  *            IS4 an event that cannot become its command is a dead letter with the reason.
- * Threads:   loop 0.
+ * Threads:   the loops of the server.
  */
 #ifndef ONCE_INBOX_SUBMISSION_H
 #define ONCE_INBOX_SUBMISSION_H

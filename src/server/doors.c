@@ -298,9 +298,9 @@ DOOR_DO(close_inbox, inbox_free);
 
 /* ---- accepting effects ------------------------------------------------------------------- */
 
-static void offer(void *context, const struct record *record)
+static void offer(void *context, unsigned loop, const struct record *record)
 {
-    dispatch_offer(context, record);
+    dispatch_offer(context, loop, record);
 }
 
 static enum status acknowledge(void *context, const struct config *config,

@@ -411,7 +411,7 @@ static void on_created(struct engine_call *call)
     bool is_new = call->err.status == OK && call->decision.kind == DECISION_ENQUEUED;
     sim->sometimes[SOMETIMES_DUPLICATES] += call->err.status == OK && !is_new;
     if (is_new && !sim_once_in(5)) { /* else its due is found, by any process */
-        dispatch_offer(process->dispatch, &call->decision.next);
+        dispatch_offer(process->dispatch, DISPATCH_NO_LOOP, &call->decision.next);
     }
     arena_release(&creation->arena);
     mem_free(&process->memory.mem, creation);
