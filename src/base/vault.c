@@ -34,6 +34,7 @@ struct vault {
     const struct mem *mem;
     size_t count;
     struct vault_key keys[VAULT_KEYS_MAX];
+    EVP_CIPHER *cipher; /* fetched once: the name of a cipher is looked up under a lock */
 };
 
 /* ---- key files ----------------------------------------------------------------------------- */
@@ -263,7 +264,10 @@ enum status vault_new(
         return err_set(err, E_NOMEM, "out of memory");
     }
     vault->mem = mem;
-    enum status status = keys_read(vault, options, err);
+    vault->cipher = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
+    enum status status = vault->cipher == NULL
+                             ? err_set(err, E_UNAVAILABLE, "OpenSSL has no AES-256-GCM")
+                             : keys_read(vault, options, err);
     if (status != OK) {
         vault_free(vault);
         return status;
@@ -277,6 +281,7 @@ void vault_free(struct vault *vault)
 {
     if (vault != NULL) {
         const struct mem *mem = vault->mem;
+        EVP_CIPHER_free(vault->cipher);
         mem_wipe(vault, sizeof *vault); /* VT4 */
         mem_free(mem, vault);
     }
@@ -312,6 +317,7 @@ static const struct pass sealing = {EVP_EncryptInit_ex, EVP_EncryptUpdate, EVP_E
 static const struct pass opening = {EVP_DecryptInit_ex, EVP_DecryptUpdate, EVP_DecryptFinal_ex};
 
 struct text {
+    const EVP_CIPHER *cipher;
     const struct vault_key *key;
     const unsigned char *nonce;
     const struct vault_name *name;
@@ -327,12 +333,11 @@ static bool run(const struct pass *pass, const struct text *text)
     int len = 0;
     size_t name_bytes = name_put(text->name, name);
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
-    bool is_well =
-        context != NULL &&
-        pass->begin(context, EVP_aes_256_gcm(), NULL, text->key->bytes, text->nonce) == 1 &&
-        pass->update(context, NULL, &len, name, (int)name_bytes) == 1 &&
-        pass->update(
-            context, text->out, &len, (const unsigned char *)text->in.data, (int)text->in.len) == 1;
+    bool is_well = context != NULL &&
+                   pass->begin(context, text->cipher, NULL, text->key->bytes, text->nonce) == 1 &&
+                   pass->update(context, NULL, &len, name, (int)name_bytes) == 1 &&
+                   pass->update(context, text->out, &len, (const unsigned char *)text->in.data,
+                       (int)text->in.len) == 1;
     if (is_well && pass == &opening) {
         is_well = EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_GCM_SET_TAG, TAG_BYTES, text->tag) == 1;
     }
@@ -359,7 +364,8 @@ enum status vault_seal(const struct vault *vault, const struct vault_name *name,
     bytes[0] = VERSION;
     memcpy(bytes + 1, vault->keys[0].id, ID_BYTES); /* VT2 */
     enum status status = rand_bytes(bytes + 1 + ID_BYTES, NONCE_BYTES, err);
-    struct text text = {.key = &vault->keys[0],
+    struct text text = {.cipher = vault->cipher,
+        .key = &vault->keys[0],
         .nonce = bytes + 1 + ID_BYTES,
         .name = name,
         .in = plain,
@@ -402,7 +408,8 @@ enum status vault_open(const struct vault *vault, const struct vault_name *name,
     if (room == NULL) {
         return err_set(err, buf_status(out), "no room for an opened body");
     }
-    struct text text = {.key = key,
+    struct text text = {.cipher = vault->cipher,
+        .key = key,
         .nonce = (const unsigned char *)sealed.data + 1 + ID_BYTES,
         .name = name,
         .in = slice_of(sealed.data + HEAD_BYTES, bytes),

@@ -93,7 +93,6 @@ void gauge_leave(struct dispatch_gauge *gauge, uint64_t ticket, enum gauge_end e
     } else {
         breaker_report(&gauge->breaker, &gauge->rule, ticket, end == GAUGE_WELL, now_ms);
     }
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
 static_assert(METRICS_VERDICTS == VERDICT_LATER + 1, "a figure for each verdict");
@@ -104,21 +103,18 @@ void gauge_judged(struct dispatch_gauge *gauge, bool is_question, enum outcall_v
     ASSERT((unsigned)verdict < METRICS_VERDICTS);
     gauge->questions += is_question ? 1 : 0;
     gauge->attempts[verdict] += is_question ? 0 : 1;
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
 void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms)
 {
     gauge->delays[metrics_delay(delay_ms)]++;
     gauge->delay_ms_sum += delay_ms > 0 ? (uint64_t)delay_ms : 0;
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
 void gauge_ended(struct dispatch_gauge *gauge, int64_t took_ms)
 {
     gauge->calls[metrics_delay(took_ms)]++;
     gauge->call_ms_sum += (uint64_t)took_ms;
-    (void)pthread_mutex_unlock(&gauge->dispatch->lock);
 }
 
 static int64_t older(int64_t a_ms, int64_t b_ms)

@@ -73,8 +73,9 @@ enum {
     JOBS_MAX = 1 << 17,                /* 20 MiB; any more stay in the store until there is room */
     JOBS_FOUND_MAX = JOBS_MAX / 4 * 3, /* of them found by their due: the others are for new jobs,
                                           so that a backlog does not fill all places */
-    LANE_OFFERS_MAX = JOBS_MAX / 16,   /* that wait in one lane: a new one beyond this is found by
-                                          its due later, and leaves its place to a different lane */
+    LANE_OFFERS_MAX = JOBS_MAX / 16,   /* that wait in one lane, of the other places: a new job
+                                          beyond this is found by its due later, and leaves its
+                                          place to a different lane */
     JOB_BUCKETS = 1 << 14,             /* by id */
     READS_MAX = 64,                    /* records read at a time */
     QUESTIONS_MAX = 16,                /* at a time: a provider that was down is not overrun */

@@ -220,7 +220,8 @@ void job_queue(struct job *job)
 bool job_fits(const struct job *job)
 {
     const struct turns_lane *lane = turns_find(&job->gauge->turns, &job->lane_key);
-    return lane == NULL || lane->waiting < LANE_OFFERS_MAX;
+    return atomic_load(&job->dispatch->job_count) <= JOBS_FOUND_MAX || lane == NULL ||
+           lane->waiting < LANE_OFFERS_MAX;
 }
 
 void job_rest(struct job *job, int64_t ms)

@@ -536,6 +536,25 @@ def test_concurrency_is_a_limit(make):
     assert provider.at_once_max <= 3
 
 
+def test_concurrency_is_a_limit_of_all_loops_together(make):
+    """Each connection may be on a different loop, and each loop sends what came in on it."""
+    effects, provider = make(KEYED, "concurrency: 3")
+    provider.always = "slow"
+    provider.slow_s = 0.01
+
+    def put_some(worker):
+        for number in range(10):
+            effects.put(f"k{worker}-{number}")
+    threads = [threading.Thread(target=put_some, args=(worker,)) for worker in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: len(provider.effects) == 80, "they did not all happen")
+    assert set(provider.effects.values()) == {1} and len(provider.requests) == 80
+    assert provider.at_once_max <= 3
+
+
 def test_a_connector_that_kept_its_name_takes_up_its_new_limits(make_server, make_provider):
     provider = make_provider(slow_s=1.0)
     provider.always = "slow"
