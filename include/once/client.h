@@ -116,8 +116,9 @@ struct once_response {
     enum once_effect effect;     /* of the operation, over all attempts of this call */
 };
 
-/* Fails with ONCE_E_INVALID or ONCE_E_NOMEM. options may be NULL. With a libcurl older than 7.84,
- * create the first client before starting threads. */
+/* Fails with ONCE_E_INVALID, ONCE_E_NOMEM, or ONCE_E_UNAVAILABLE: libcurl.so.4 is not installed.
+ * options may be NULL. With a libcurl older than 7.84, create the first client before starting
+ * threads. */
 ONCE_API int once_client_new(const struct once_client_options *options,
     struct once_client **ret_client, struct once_error *error);
 /* Free every response first. client may be NULL. */

@@ -70,12 +70,7 @@ static void answer_operations(struct api_query *self)
         jsonw_close(&json, '}');
     }
     jsonw_close(&json, ']');
-    char hex[DIGEST_HEX_BYTES];
-    if (query->has_more) {
-        jsonw_str(&json, "next", digest_put_hex(hex, &query->after));
-    } else {
-        jsonw_raw(&json, "next", SLICE_LIT("null"));
-    }
+    api_query_put_next(&json, query);
     jsonw_close(&json, '}');
     api_answer_json(self->request, &out);
 }

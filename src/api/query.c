@@ -53,3 +53,13 @@ void api_query_run(struct api_query *query, struct api_request *request)
         fail(query, &err);
     }
 }
+
+void api_query_put_next(struct jsonw *json, const struct query *query)
+{
+    char hex[DIGEST_HEX_BYTES];
+    if (query->has_more) {
+        jsonw_str(json, "next", digest_put_hex(hex, &query->after));
+    } else {
+        jsonw_raw(json, "next", SLICE_LIT("null"));
+    }
+}

@@ -7,6 +7,7 @@
 #define ONCE_API_QUERY_H
 
 #include "api/routes.h"
+#include "canon/jsonw.h"
 #include "engine/query.h"
 
 /* In the exchange's arena. */
@@ -21,6 +22,8 @@ struct api_query {
 /* A query of this kind. NULL: out of memory; the request has been answered. */
 struct api_query *api_query_new(struct api_request *request, enum query_kind kind,
     void (*answer)(struct api_query *query)) MUST_CHECK;
+/* Write "next": the cursor of the page after this one, or null. */
+void api_query_put_next(struct jsonw *json, const struct query *query);
 /* Send it to the engine, with the caller's tenant (P9). answer or failed follows, now or later. */
 void api_query_run(struct api_query *query, struct api_request *request);
 

@@ -32,6 +32,9 @@ int64_t clock_boot_ms(void);
 /* Monotonic nanoseconds, for measuring how long something took. They stop while it sleeps. */
 uint64_t clock_nanos(void);
 
+/* Sleep this long, whatever signals come. */
+void clock_sleep_ms(int64_t ms);
+
 /* The pause after this one: twice as long, up to the longest. */
 static inline int64_t clock_doubled_ms(int64_t ms, int64_t ms_max)
 {

@@ -59,7 +59,7 @@ static void put_number(struct line *line, int64_t value)
     put(line, at, (size_t)(digits + sizeof digits - at));
 }
 
-/* As much of a run as fits; its bytes stand for one character each. */
+/* As much of a run as fits; each of its bytes is one character. */
 static void put_run(struct line *line, const char *from, size_t size)
 {
     size_t fits = size < line_room(line) ? size : line_room(line);

@@ -43,6 +43,16 @@ void *mem_resize(const struct mem *mem, void *pointer, size_t size)
     return mem->resize(mem->context, pointer, size);
 }
 
+char *mem_copy_text(const struct mem *mem, struct slice text)
+{
+    char *copy = mem_alloc(mem, text.len + 1);
+    if (copy != NULL) {
+        memcpy(copy, text.data, text.len);
+        copy[text.len] = '\0';
+    }
+    return copy;
+}
+
 void mem_free(const struct mem *mem, void *pointer)
 {
     if (pointer != NULL) {

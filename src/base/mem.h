@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 
+#include "base/slice.h"
 #include "base/status.h"
 
 struct mem {
@@ -28,6 +29,8 @@ void *mem_alloc(const struct mem *mem, size_t size) MUST_CHECK;
 void *mem_zalloc(const struct mem *mem, size_t count, size_t size) MUST_CHECK;
 /* NULL on failure, and then the old block is still valid. */
 void *mem_resize(const struct mem *mem, void *pointer, size_t size) MUST_CHECK;
+/* A copy with a terminator; NULL on failure. */
+char *mem_copy_text(const struct mem *mem, struct slice text) MUST_CHECK;
 void mem_free(const struct mem *mem, void *pointer);
 
 /* Overwrite a secret in a way the compiler may not drop. */

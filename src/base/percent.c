@@ -21,6 +21,14 @@ char *percent_put(char *to, char byte)
     return to;
 }
 
+void percent_append(struct buf *out, struct slice text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        char encoded[PERCENT_BYTES_MAX];
+        buf_append(out, encoded, (size_t)(percent_put(encoded, text.data[i]) - encoded));
+    }
+}
+
 bool percent_read(struct slice text, char *ret_byte)
 {
     return text.len >= PERCENT_BYTES_MAX && text.data[0] == '%' &&

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/slice.h"
 
 enum { PERCENT_BYTES_MAX = 3 }; /* of one encoded byte */
@@ -13,6 +14,8 @@ enum { PERCENT_BYTES_MAX = 3 }; /* of one encoded byte */
 /* Write the byte itself where it is unreserved (section 2.3), else "%XX" with capital digits.
  * Returns the place after it. */
 char *percent_put(char *to, char byte);
+/* Append every byte of a text that way. */
+void percent_append(struct buf *out, struct slice text);
 /* Read the "%XX" at the beginning of the text. False: it does not begin with one. */
 bool percent_read(struct slice text, char *ret_byte);
 

@@ -11,7 +11,7 @@
 
 enum {
     RING_ENTRIES = 2,     /* one write at a time; the kernel rounds up anyway */
-    RING_POLL_NS = 100000 /* between two looks, where the kernel does not let us wait */
+    RING_POLL_NS = 100000 /* between two reads, if the kernel does not let us wait */
 };
 
 struct io_ring {
@@ -65,10 +65,8 @@ int system_ring_begin(
     return 0;
 }
 
-/*
- * A failure to wait says nothing about the write, and its bytes are in use until it has ended. So
- * this looks again: results appear in memory that the kernel shares with us.
- */
+/* A failure to wait says nothing about the write, whose bytes are in use until it has ended. So
+ * this reads again: results appear in memory that the kernel shares with us. */
 bool system_ring_ended(void *context, struct io_ring *ring, bool wait, ssize_t *ret_put)
 {
     (void)context;

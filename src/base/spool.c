@@ -10,7 +10,7 @@
 #include "base/check.h"
 
 enum {
-    MEMORY_KEPT_BYTES_MAX = 64 << 10, /* by an empty one: most bodies fit, and idle ones are many */
+    MEMORY_KEPT_BYTES_MAX = 64 << 10, /* by an empty spool: most bodies fit; many are idle */
     PATH_BYTES_MAX = 4096,            /* PATH_MAX */
 };
 
@@ -104,7 +104,7 @@ static int open_and_unlink(const char *dir)
     return file;
 }
 
-/* EISDIR is what kernels say that do not know O_TMPFILE, EOPNOTSUPP what file systems say. */
+/* Without O_TMPFILE, old kernels return EISDIR and file systems EOPNOTSUPP. */
 static int open_nameless(const char *dir)
 {
     int file;
@@ -134,8 +134,8 @@ static int write_all(int file, struct slice piece, uint64_t offset)
     return 0;
 }
 
-/* What was written of a piece that does not fit takes room from others until it is cut off. The
- * next piece is written over it in any case, so a failure is of no interest. */
+/* Cuts off the part of a piece that was written before it turned out not to fit, because it takes
+ * space from others. The next piece overwrites it in any case, so a failure does not matter. */
 static void cut_back(int file, uint64_t bytes)
 {
     int ignored = ftruncate(file, (off_t)bytes);
@@ -153,7 +153,7 @@ static enum status put_in_file(struct spool *spool, struct slice piece, struct e
     return OK;
 }
 
-/* What is in memory goes first. It is given up only when all is in the file. */
+/* The bytes in memory are written first, and freed only when all of them are in the file. */
 static enum status move_to_file(struct spool *spool, struct slice piece, struct err *err)
 {
     int file = open_nameless(spool->dir);

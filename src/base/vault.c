@@ -54,7 +54,7 @@ static enum status key_take(struct vault *vault, const unsigned char *bytes, str
     return OK;
 }
 
-/* VT3. Of the file that is open, so that nothing can change between the look and the read. */
+/* VT3. Checks the open file, so that nothing can change between the check and the read. */
 static enum status file_check(int fd, const char *path, struct err *err)
 {
     struct stat facts;

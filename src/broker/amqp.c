@@ -35,7 +35,7 @@
 #include "base/text.h"
 /* The opaque type of the table, as this module defines it. */
 #define broker_source amqp_source
-#include "broker/parts.h"
+#include "broker/common.h"
 
 enum {
     CHANNEL = 1,
@@ -177,7 +177,7 @@ static struct timeval time_of(int64_t ms)
     return (struct timeval){.tv_sec = ms / 1000, .tv_usec = (ms % 1000) * 1000};
 }
 
-/* It takes no answer: the other end may be gone. */
+/* No answer is read: the other end may be gone. */
 static void drop(amqp_connection_state_t *connection)
 {
     if (*connection != NULL) {
@@ -284,8 +284,9 @@ static enum status open_connection(struct amqp_source *self, int64_t heartbeat_m
     return status;
 }
 
-/* `asks` is open: it was closed by an error, by the broker or by nobody yet. What came without
- * being asked for means that it ends. No heartbeat: nobody reads between two commands. */
+/* Makes sure that `asks` is open. An error or the broker may have closed it. Anything that arrived
+ * without being asked for means that it is closing. It has no heartbeat, because nothing is read
+ * between two commands. */
 static enum status ready_to_ask(struct amqp_source *self, struct err *err)
 {
     struct timeval now = {.tv_sec = 0};
@@ -311,8 +312,8 @@ static enum status ready_to_ask(struct amqp_source *self, struct err *err)
     return status;
 }
 
-/* Declaring a queue that has other properties than ours would be refused: it is declared only where
- * it is not there. */
+/* Declares the queue only if it does not exist: a declaration with properties different from the
+ * existing queue's would be refused. */
 static enum status declare(struct amqp_source *self, const char *queue, struct err *err)
 {
     enum status status = ready_to_ask(self, err);
@@ -492,8 +493,8 @@ static bool read_envelope(struct amqp_source *self)
 
 /* ---- taking -------------------------------------------------------------------------------- */
 
-/* Consume with this prefetch. Every kind of queue has that of a consumer, which does not change:
- * for a different one, the consumer is cancelled and begins again. */
+/* Consumes with this prefetch. Every kind of queue supports a prefetch per consumer, which cannot
+ * be changed: to change it, the consumer is cancelled and started again. */
 static enum status consume(struct amqp_source *self, size_t prefetch, struct err *err)
 {
     amqp_bytes_t tag = amqp_cstring_bytes("once");
@@ -519,7 +520,7 @@ static enum status consume(struct amqp_source *self, size_t prefetch, struct err
     return status;
 }
 
-/* A frame that is no message: the broker ends the consumer, the channel or the connection. */
+/* A frame that is not a message: the broker ends the consumer, the channel or the connection. */
 static enum status read_other(struct amqp_source *self, struct err *err)
 {
     struct timeval now = {.tv_sec = 0};
@@ -618,7 +619,7 @@ static enum status acknowledge(
     return status;
 }
 
-/* Nothing is taken while too many wait, and so nothing else would send the heartbeat. */
+/* While too many messages wait, nothing is taken, so nothing else would send the heartbeat. */
 static enum status extend(struct amqp_source *self, struct err *err)
 {
     amqp_frame_t beat = {.frame_type = AMQP_FRAME_HEARTBEAT, .channel = 0};
@@ -652,7 +653,7 @@ static enum status lag(struct amqp_source *self, uint64_t *ret_lag, struct err *
 
 /* ---- publishing ---------------------------------------------------------------------------- */
 
-/* The broker gives a message back that no queue takes, and then confirms it. */
+/* If no queue takes the message, the broker returns it first and then confirms it. */
 static enum status read_returned(struct amqp_source *self, bool *ret_is_returned, struct err *err)
 {
     amqp_message_t message;
@@ -665,7 +666,7 @@ static enum status read_returned(struct amqp_source *self, bool *ret_is_returned
     return status;
 }
 
-/* What one method says about the message with the number `published`. E_STALE: nothing. */
+/* What a method says about message number `published`. E_STALE: it says nothing about it. */
 static enum status read_confirm(
     struct amqp_source *self, const amqp_method_t *method, bool *is_returned, struct err *err)
 {

@@ -31,7 +31,7 @@
 #include "base/text.h"
 /* The opaque type of the table, as this module defines it. */
 #define broker_source kafka_source
-#include "broker/parts.h"
+#include "broker/common.h"
 #include "broker/positions.h"
 
 enum {
@@ -428,7 +428,7 @@ static void pause_long(struct kafka_source *self)
     }
 }
 
-/* Everything that is assigned, while nothing is taken. */
+/* Pauses or resumes everything that is assigned. */
 static void set_idle(struct kafka_source *self, bool is_idle)
 {
     rd_kafka_topic_partition_list_t *list = NULL;
@@ -480,13 +480,6 @@ static enum status poll_one(struct kafka_source *self, bool *ret_is_there, struc
     return err_set(err, E_UNAVAILABLE, "cannot read messages: %s", rd_kafka_err2str(error));
 }
 
-static void clear_arrived(struct kafka_source *self)
-{
-    uint64_t count = 0;
-    ssize_t got = read(self->arrived_fd, &count, sizeof count); /* it does not block */
-    (void)got;
-}
-
 static enum status take(struct kafka_source *self, size_t max, int64_t wait_ms, int wake_fd,
     const struct broker_message **ret_messages, size_t *ret_count, struct err *err)
 {
@@ -503,7 +496,7 @@ static enum status take(struct kafka_source *self, size_t max, int64_t wait_ms, 
     while (status == OK && self->count < max && bytes < BROKER_ROUND_BYTES_MAX) {
         bool is_there = false;
         size_t before = self->count;
-        clear_arrived(self);
+        broker_arrivals_clear(self->arrived_fd);
         status = poll_one(self, &is_there, err);
         bytes += status == OK && self->count > before ? self->messages[before].body.len : 0;
         if (status == OK && !is_there &&
@@ -519,7 +512,7 @@ static enum status take(struct kafka_source *self, size_t max, int64_t wait_ms, 
     return status;
 }
 
-/* A lost commit brings the messages again, and they are duplicates: nobody waits for it. */
+/* Not waited for: if the commit is lost, the messages come again and are duplicates. */
 static enum status acknowledge(
     struct kafka_source *self, const struct slice *ids, size_t count, struct err *err)
 {
@@ -533,8 +526,8 @@ static enum status acknowledge(
     return OK;
 }
 
-/* Nothing is taken while too many wait. A consumer that does not poll is taken for dead: it polls
- * with all partitions paused. */
+/* While too many messages wait, nothing is taken. A consumer that does not poll would be considered
+ * dead, so it polls with all partitions paused. */
 static enum status extend(struct kafka_source *self, struct err *err)
 {
     enum status status = OK;
@@ -566,7 +559,8 @@ static enum status extend(struct kafka_source *self, struct err *err)
     return self->is_down || status != OK ? gone(self, err) : OK;
 }
 
-/* The ends of a partition. Asked for where there are few; else as of the last fetch. */
+/* The ends of a partition: asked for if there are few partitions, otherwise as of the last
+ * fetch. */
 static bool ends_of(
     struct kafka_source *self, int32_t partition, bool asks, int64_t *ret_low, int64_t *ret_high)
 {
@@ -577,7 +571,7 @@ static bool ends_of(
     return error == RD_KAFKA_RESP_ERR_NO_ERROR && *ret_high >= 0;
 }
 
-/* From where we are, or the group was, or the partition begins, to its end. */
+/* Messages from our position (else the group's, else the partition's start) to the end. */
 static enum status lag(struct kafka_source *self, uint64_t *ret_lag, struct err *err)
 {
     rd_kafka_topic_partition_list_t *list = NULL;
@@ -654,8 +648,8 @@ static enum status sent_status(const struct sent *sent, struct err *err)
                : err_set(err, status, "cannot publish to Kafka: %s", rd_kafka_err2str(sent->error));
 }
 
-/* Wait for the report. After the time the message is purged: one that was not sent is certainly
- * not written, one that was may be. */
+/* Waits for the report. When the time is over, the message is purged: if it was not sent, it is
+ * certainly not written; if it was sent, it may be. */
 static void await_report(struct kafka_source *self, struct sent *sent, uint64_t until_ns)
 {
     while (!sent->is_over && broker_left_ms(until_ns) > 0 && !self->is_down) {

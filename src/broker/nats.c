@@ -32,14 +32,14 @@
 #include "base/text.h"
 /* The opaque type of the table, as this module defines it. */
 #define broker_source nats_source
-#include "broker/parts.h"
+#include "broker/common.h"
 
 enum {
     HOSTS_MAX = 8,
     CONNECT_MS = 5000,
     ANSWER_MS = 5000,
     PING_MS = 5000, /* between two signs of life … */
-    PINGS_MAX = 2,  /* … of which so many may be missing */
+    PINGS_MAX = 2,  /* … how many of them may be missing */
     ACK_WAIT_MS = 30000,
     ACK_WAIT_MS_MIN = 3000, /* with less, a slow moment would be taken for the end of a process */
     EXPIRES_MS = 5000,      /* of a request for messages */
@@ -56,7 +56,7 @@ struct taken_message {
 struct nats_source {
     struct broker_url url;
     char durable[BROKER_TEXT_BYTES_MAX];
-    char subject[BROKER_TEXT_BYTES_MAX]; /* only these are consumed; to here is published */
+    char subject[BROKER_TEXT_BYTES_MAX]; /* consumed from, or published to */
     char cacert[BROKER_TEXT_BYTES_MAX];
     char cert[BROKER_TEXT_BYTES_MAX];
     char key[BROKER_TEXT_BYTES_MAX];
@@ -70,7 +70,7 @@ struct nats_source {
     jsCtx *stream;
     natsSubscription *answers;
     char *inbox;
-    struct taken_message *taken; /* by no order */
+    struct taken_message *taken; /* in no order */
     size_t taken_count;
     size_t taken_room;
 
@@ -215,7 +215,8 @@ static void on_complete(void *context)
     (void)pthread_mutex_unlock(&self->lock);
 }
 
-/* Nothing arrives any more once this returns: the library's thread would use what is freed. */
+/* After this returns nothing more arrives: otherwise the library's thread would use freed
+ * memory. */
 static void unsubscribe(struct nats_source *self)
 {
     if (self->answers == NULL) {
@@ -303,7 +304,7 @@ static natsStatus set_options(const struct nats_source *self, natsOptions *optio
     return status;
 }
 
-/* The stream is there, and what a publisher relies on is true of it. */
+/* Checks that the stream exists, and has the properties that a publisher relies on. */
 static enum status check_stream(struct nats_source *self, struct err *err)
 {
     jsStreamInfo *info = NULL;
@@ -455,7 +456,7 @@ static struct taken_message *find_taken(struct nats_source *self, uint64_t seque
     return NULL;
 }
 
-/* The last answer subject is the one that counts. */
+/* Only the latest answer subject is valid. */
 static bool keep_taken(struct nats_source *self, uint64_t sequence, const char *reply)
 {
     struct taken_message *one = find_taken(self, sequence);
@@ -586,13 +587,6 @@ static bool take_arrived(struct nats_source *self, size_t max)
     return is_good;
 }
 
-static void clear_arrived(struct nats_source *self)
-{
-    uint64_t count = 0;
-    ssize_t got = read(self->arrived_fd, &count, sizeof count); /* it does not block */
-    (void)got;
-}
-
 static bool is_refused(struct nats_source *self)
 {
     (void)pthread_mutex_lock(&self->lock);
@@ -613,7 +607,7 @@ static enum status take(struct nats_source *self, size_t max, int64_t wait_ms, i
         if (!is_open(self) || is_refused(self)) {
             return not_open(self, err);
         }
-        clear_arrived(self);
+        broker_arrivals_clear(self->arrived_fd);
         if (!take_arrived(self, max)) {
             disconnect(self);
             return err_set(err, E_UNAVAILABLE, "out of memory for a message");
@@ -639,7 +633,7 @@ static void forget_taken(struct nats_source *self, struct taken_message *one)
     *one = self->taken[--self->taken_count];
 }
 
-/* The server has read everything before it answers. */
+/* When the server answers this, it has read everything before it. */
 static enum status flush(struct nats_source *self, const char *what, struct err *err)
 {
     natsStatus status = natsConnection_FlushTimeout(self->connection, ANSWER_MS);
@@ -707,7 +701,7 @@ static enum status lag(struct nats_source *self, uint64_t *ret_lag, struct err *
 
 /* ---- publishing and parking ---------------------------------------------------------------- */
 
-/* P5: an answer that did not come says nothing; the server's own refusal does. */
+/* P5: a missing answer says nothing; only the server's own refusal is certain. */
 static enum status publish_status(
     natsStatus status, jsErrCode code, const char *what, struct err *err)
 {

@@ -22,7 +22,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "broker/parts.h"
+#include "broker/common.h"
 #include "store/redis/impl.h"
 
 enum {

@@ -74,6 +74,8 @@ struct json_place json_place(struct slice text, size_t offset);
 const struct json_value *json_find(const struct json_value *object, struct slice name);
 /* The bytes of a string, the text of a number, empty for the others. */
 struct slice json_text(const struct json_value *value);
+/* The bytes of the member if it is a string, else empty. */
+struct slice json_string(const struct json_value *object, const char *name);
 static inline bool json_is(const struct json_value *value, enum json_type type)
 {
     return value != NULL && value->type == type;

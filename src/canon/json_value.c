@@ -68,6 +68,12 @@ struct slice json_text(const struct json_value *value)
     return has_text ? slice_of(value->text, value->count) : SLICE_EMPTY;
 }
 
+struct slice json_string(const struct json_value *object, const char *name)
+{
+    const struct json_value *value = json_find(object, slice_str(name));
+    return json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
+}
+
 /* The place after the closing quote of the string at `at`; NULL if it is not closed. */
 static const char *raw_string_end(const char *at, const char *end)
 {

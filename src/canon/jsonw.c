@@ -101,3 +101,26 @@ void jsonw_raw(struct jsonw *json, const char *name, struct slice value)
     put_name(json, name, "");
     buf_slice(json->out, value);
 }
+
+void jsonw_bytes_some(struct jsonw *json, const char *name, struct slice bytes)
+{
+    if (bytes.len > 0) {
+        jsonw_bytes(json, name, bytes);
+    }
+}
+
+void jsonw_raw_some(struct jsonw *json, const char *name, struct slice value)
+{
+    if (value.len > 0) {
+        jsonw_raw(json, name, value);
+    }
+}
+
+void jsonw_digest_some(struct jsonw *json, const char *name, const struct digest *digest)
+{
+    static const struct digest zero;
+    char hex[DIGEST_HEX_BYTES];
+    if (!digest_equal(digest, &zero)) {
+        jsonw_str(json, name, digest_put_hex(hex, digest));
+    }
+}

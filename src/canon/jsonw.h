@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/slice.h"
+#include "canon/digest.h"
 
 /* A JSON text being written into a buffer. Zero all members except out before use. */
 struct jsonw {
@@ -35,5 +36,10 @@ void jsonw_bool(struct jsonw *json, const char *name, bool value);
 void jsonw_time(struct jsonw *json, const char *name, int64_t ms);
 /* A value that is JSON already. */
 void jsonw_raw(struct jsonw *json, const char *name, struct slice value);
+/* In hex; nothing when all of it is 0. */
+void jsonw_digest_some(struct jsonw *json, const char *name, const struct digest *digest);
+/* Nothing when the slice is empty. */
+void jsonw_bytes_some(struct jsonw *json, const char *name, struct slice bytes);
+void jsonw_raw_some(struct jsonw *json, const char *name, struct slice value);
 
 #endif

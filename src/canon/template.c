@@ -177,10 +177,7 @@ static enum status put_encoded(
         return err_set(err, E_INVALID, "{%.*s} is '%.*s', which cannot stand in a path",
             shown(path), path.data, SLICE_ARGS(text));
     }
-    for (size_t i = 0; i < text.len; i++) {
-        char encoded[PERCENT_BYTES_MAX];
-        buf_slice(out, slice_of(encoded, (size_t)(percent_put(encoded, text.data[i]) - encoded)));
-    }
+    percent_append(out, text);
     return OK;
 }
 

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "cli/bar.h"
 #include "cli/cli.h"
 #include "cli/out.h"
+#include "cli/progress_bar.h"
 
 /* A signal to end: an unfinished copy is removed first. */
 static volatile sig_atomic_t stop_signal;

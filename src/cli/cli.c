@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -310,11 +309,4 @@ int64_t cli_now_ms(void)
 int64_t cli_boot_ms(void)
 {
     return read_clocks().boot_ms;
-}
-
-void cli_sleep_ms(int64_t ms)
-{
-    struct timespec rest = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    while (nanosleep(&rest, &rest) != 0 && errno == EINTR) {
-    }
 }

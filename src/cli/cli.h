@@ -125,6 +125,5 @@ struct slice cli_member(const struct json_value *object, struct slice name);
 int64_t cli_now_ms(void);
 /* The boot clock, which every wait uses. */
 int64_t cli_boot_ms(void);
-void cli_sleep_ms(int64_t ms);
 
 #endif

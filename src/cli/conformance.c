@@ -299,7 +299,7 @@ static const char *a_duplicate_in_progress_is_processing(struct kit *kit)
         return fail(kit, "cannot submit");
     }
     for (int i = 0; i < SETTLE_MS / 10 && calls(kit) == before; i++) {
-        cli_sleep_ms(10);
+        clock_sleep_ms(10);
     }
     int status = submit(kit, body, &answer);
     fake_upstream_release(kit->handler);
@@ -397,7 +397,7 @@ static const char *windows_end(struct kit *kit)
         return was_inside ? fail(kit, "a duplicate inside the window was not replayed")
                           : fail(kit, "two submissions take longer than the window");
     }
-    cli_sleep_ms(WINDOW_MS + 500);
+    clock_sleep_ms(WINDOW_MS + 500);
     int status = submit(kit, body, &answer);
     return status == 201 ? NULL : fail(kit, "after the window it was answered with %d", status);
 }

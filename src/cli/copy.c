@@ -2,9 +2,9 @@
 #include "lib/copy.h"
 
 #include "base/text.h"
-#include "cli/bar.h"
 #include "cli/cli.h"
 #include "cli/out.h"
+#include "cli/progress_bar.h"
 
 /* No signal is caught: an interrupted copy continues where it stopped. */
 static bool progress(void *context, enum copy_step step, uint64_t done, uint64_t total)

@@ -17,6 +17,7 @@
 #include "cli/cli.h"
 #include "cli/out.h"
 #include "cli/remote.h"
+#include "client/libcurl.h"
 #include "lib/inspect.h"
 #include "server/server.h"
 
@@ -380,6 +381,27 @@ static void check_brokers(struct doctor *doctor)
     }
 }
 
+static void examine_library(
+    struct doctor *doctor, enum status status, const struct err *err, const char *use)
+{
+    if (status == OK) {
+        examine(doctor, VERDICT_PASS, "library", NULL, "%s", use);
+    } else {
+        examine(doctor, VERDICT_WARN, "library", err->hint, "%s", err->text);
+    }
+}
+
+/* Loaded on demand; only who uses them needs them. */
+static void check_libraries(struct doctor *doctor)
+{
+    struct err err = {.status = OK};
+    examine_library(doctor, server_store_check("postgres://", &err), &err,
+        "libpq: stores in PostgreSQL can be opened");
+    err_clear(&err);
+    examine_library(doctor, libcurl_load(&err), &err,
+        "libcurl: servers can be called, as once send and --server do");
+}
+
 static void check_all(struct doctor *doctor)
 {
     struct stat facts;
@@ -387,6 +409,7 @@ static void check_all(struct doctor *doctor)
     const char *way = NULL;
     examine(doctor, VERDICT_PASS, "version", NULL, "once %s", once_version());
     check_brokers(doctor);
+    check_libraries(doctor);
     if (doctor->dir == NULL && strncmp(doctor->url, "mem:", 4) == 0) {
         examine(doctor, VERDICT_WARN, "store", "name a store with --store URL",
             "'%s' is in memory: there is nothing to check", doctor->url);

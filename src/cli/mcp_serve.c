@@ -56,12 +56,6 @@ struct own_request {
     struct slice version; /* in _meta; empty: of a session */
 };
 
-static struct slice text_of(const struct json_value *object, const char *name)
-{
-    const struct json_value *value = json_find(object, slice_str(name));
-    return json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
-}
-
 static bool is_version(struct slice text, const char *const *of)
 {
     for (; *of != NULL; of++) {
@@ -124,7 +118,7 @@ static void put_versions(struct jsonw *json, const char *name)
 static void initialize(struct own_server *server, const struct own_request *request)
 {
     struct jsonw json;
-    struct slice asked = text_of(request->params, "protocolVersion");
+    struct slice asked = json_string(request->params, "protocolVersion");
     bool is_known = is_version(asked, versions + 1); /* 2026-07-28 has no initialize */
     begin_result(server, request, &json);
     jsonw_bytes(&json, "protocolVersion", is_known ? asked : SLICE_LIT(LATEST));
@@ -220,7 +214,7 @@ static void put_called(
 
 static void call(struct own_server *server, const struct own_request *request)
 {
-    struct slice name = text_of(request->params, "name");
+    struct slice name = json_string(request->params, "name");
     static const struct json_value none = {.type = JSON_OBJECT};
     const struct json_value *arguments = json_find(request->params, SLICE_LIT("arguments"));
     const struct mcp_own_tool *tool = mcp_own_tools;
@@ -305,8 +299,8 @@ static void take_message(
     struct own_request request = {.text = text,
         .root = root,
         .params = json_find(root, SLICE_LIT("params")),
-        .method = text_of(root, "method")};
-    request.version = text_of(
+        .method = json_string(root, "method")};
+    request.version = json_string(
         json_find(request.params, SLICE_LIT("_meta")), "io.modelcontextprotocol/protocolVersion");
     if (request.method.len == 0 && json_is(root, JSON_OBJECT) && id != NULL) {
         return; /* an answer: we asked nothing */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/macros.h"
 #include "canon/json.h"
 #include "cli/policy.h"
@@ -347,7 +348,7 @@ static void step_wait(struct case_run *run, struct place at)
     for (int i = 0; i < REACH_MS_MAX && !atomic_load(&waiting->is_over) &&
                     fake_upstream_calls(run->fake) == waiting->calls_before;
          i++) {
-        cli_sleep_ms(1);
+        clock_sleep_ms(1);
     }
     if (atomic_load(&waiting->is_over)) {
         waiting_end(run, waiting);

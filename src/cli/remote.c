@@ -183,7 +183,9 @@ void remote_free(struct remote *remote)
         once_response_free(remote->client, &remote->response->shown);
     }
     once_client_free(remote->client);
-    curl_slist_free_all(remote->lines);
+    if (remote->lines != NULL) { /* else libcurl may be absent */
+        curl_slist_free_all(remote->lines);
+    }
     mem_free(&mem_libc, remote);
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "cli/many.h"
+#include "cli/confirm_many.h"
 #include "cli/work.h"
 
 /* The status names of an effect mean the same for an operation. */

@@ -8,7 +8,7 @@
  * failure ends the command; operations settled so far stay settled, and running the same command
  * line again continues with the rest.
  */
-#include "cli/many.h"
+#include "cli/confirm_many.h"
 #include "cli/resolve.h"
 
 /* An operation to be settled. */

@@ -158,7 +158,7 @@ static bool settle(struct run *run, const struct settlement *settlement)
         if (!again || cli_boot_ms() >= until) {
             break;
         }
-        cli_sleep_ms(pause_ms); /* a seal may be repeated (H3) */
+        clock_sleep_ms(pause_ms); /* a seal may be repeated (H3) */
     }
     (void)cli_fail(&error);
     cli_say("the end of the command was not recorded; %s will be unknown", run->grant.operation_id);

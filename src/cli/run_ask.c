@@ -201,7 +201,7 @@ static void wait_for_other(struct run *run, const struct backend_answer *answer,
         if (left_ms <= 0) {
             return;
         }
-        cli_sleep_ms(wait->pause_ms < left_ms ? wait->pause_ms : left_ms);
+        clock_sleep_ms(wait->pause_ms < left_ms ? wait->pause_ms : left_ms);
         wait->pause_ms = clock_doubled_ms(wait->pause_ms, PAUSE_MS_MAX);
         moved = moved_on(run, answer, wait);
     }

@@ -42,13 +42,14 @@ static int check_whole(struct config *config, struct config_faults *faults)
     struct err err = {.status = OK};
     int code = code_of(config_check(config, faults));
     if (server_store_check(config->store, &err) != OK) {
-        config_fault_at(
-            config, faults, &config->store_at, err.hint[0] == '\0' ? NULL : err.hint, err.text);
+        config_fault_at(config, faults, &config->store_at, err.hint[0] == '\0' ? NULL : err.hint,
+            "%s", err.text);
         return CLI_CONFIG;
     }
     if (code == CLI_OK && server_queues_check(config, &err) != OK) {
         struct config_place nowhere = {.line = 0};
-        config_fault_at(config, faults, &nowhere, err.hint[0] == '\0' ? NULL : err.hint, err.text);
+        config_fault_at(
+            config, faults, &nowhere, err.hint[0] == '\0' ? NULL : err.hint, "%s", err.text);
         return CLI_CONFIG;
     }
     if (config->replays == CONFIG_REPLAYS_SOON &&

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "cli/backend.h"
 #include "cli/work.h"
@@ -130,7 +131,7 @@ static int follow(struct tail_options *tail, struct backend *backend)
     tail->left = 0;
     for (;;) {
         bool ready = false;
-        cli_sleep_ms(pause_ms);
+        clock_sleep_ms(pause_ms);
         tail->seen = 0;
         int code = backend->ops->refresh(backend, &ready);
         if (code == CLI_OK && ready) {

@@ -3,9 +3,9 @@
 
 #include "base/text.h"
 #include "cli/backend.h"
-#include "cli/bar.h"
 #include "cli/cli.h"
 #include "cli/out.h"
+#include "cli/progress_bar.h"
 #include "cli/verify_remote.h"
 
 static bool progress(void *context, const struct verify_progress *now)

@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "canon/jsonw.h"
 #include "cli/backend.h"
+#include "cli/confirm_many.h"
 #include "cli/filter.h"
-#include "cli/many.h"
 #include "cli/out.h"
 #include "cli/remote_read.h"
 

@@ -15,7 +15,7 @@
 #include "base/macros.h"
 #include "canon/jsonw.h"
 #include "cli/backend.h"
-#include "cli/many.h"
+#include "cli/confirm_many.h"
 #include "cli/out.h"
 #include "cli/remote_read.h"
 #include "cli/work.h"

@@ -4,8 +4,8 @@
 
 /* ---- libcurl's callbacks ----------------------------------------------------------------- */
 
-/* There is a connection and the request is about to be written. A second call for one attempt is
- * libcurl's own retry. */
+/* Called when the connection is made and the request is about to be written. A second call in one
+ * attempt is libcurl's own retry, which is refused. */
 static int before_sending(
     void *context, char *peer_ip, char *local_ip, int peer_port, int local_port)
 {

@@ -1,10 +1,10 @@
 #include "client/client.h"
 
-#include <errno.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/rand.h"
 #include "base/slice.h"
 #include "base/uuid.h"
@@ -46,10 +46,8 @@ static int world_random(void *context, void *bytes, size_t size)
 
 static int world_sleep(void *context, int64_t ms)
 {
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000};
     (void)context;
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
+    clock_sleep_ms(ms);
     return 0;
 }
 
@@ -108,7 +106,7 @@ static enum status check_ms(const char *name, int64_t ms, struct err *err)
                : err_set(err, E_INVALID, "%s is not between 1 and %d", name, CLIENT_MS_LIMIT);
 }
 
-/* A user agent ends up in a header: no control character may end it. */
+/* A user agent is sent in a header, so it must have no control characters. */
 static enum status check_text(const char *name, const char *text, struct err *err)
 {
     size_t len = text == NULL ? 0 : strlen(text);
@@ -175,6 +173,10 @@ static struct once_client *allocate(
 /* The last steps, which have to be taken back by once_client_free. */
 static enum status start(struct once_client *client, struct err *err)
 {
+    enum status status = libcurl_load(err);
+    if (status != OK) {
+        return status;
+    }
     int fault = pthread_mutex_init(&client->lock, NULL);
     if (fault != 0) {
         return err_errno(err, E_UNAVAILABLE, fault, "cannot make a lock");

@@ -10,7 +10,6 @@
 #ifndef ONCE_CLIENT_CLIENT_H
 #define ONCE_CLIENT_CLIENT_H
 
-#include <curl/curl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "client/libcurl.h"
 #include "once/client.h"
 
 enum {

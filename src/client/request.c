@@ -120,7 +120,7 @@ static bool is_named(struct slice name, const char *other)
     return name.len == strlen(other) && strncasecmp(name.data, other, name.len) == 0;
 }
 
-/* What the client decides itself: a second word about it would have two readings. */
+/* Fields that the client sets itself: a second one would be ambiguous. */
 static bool is_reserved(struct slice name)
 {
     static const char *const reserved[] = {"Idempotency-Key", "Request-Id", "Content-Length",
@@ -228,7 +228,7 @@ static void add_text(struct layout *layout, const char *text)
     end_line(layout, layout->text + len);
 }
 
-/* Bare where that has one reading, else as a string of RFC 9651: both name the same key. */
+/* Unquoted if that is unambiguous, otherwise as a string of RFC 9651: both name the same key. */
 static void add_key(struct layout *layout, const char *key)
 {
     char *at = layout->text;

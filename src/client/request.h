@@ -9,7 +9,6 @@
 #ifndef ONCE_CLIENT_REQUEST_H
 #define ONCE_CLIENT_REQUEST_H
 
-#include <curl/curl.h>
 #include <stdbool.h>
 
 #include "base/limits.h"

@@ -4,15 +4,9 @@
 
 /* ---- the body of a refusal --------------------------------------------------------------- */
 
-static struct slice member(const struct json_value *object, const char *name)
-{
-    const struct json_value *found = json_find(object, slice_str(name));
-    return json_is(found, JSON_STRING) ? json_text(found) : SLICE_EMPTY;
-}
-
 static void read_effect(const struct json_value *root, struct client_marks *marks)
 {
-    struct slice effect = member(root, "effect");
+    struct slice effect = json_string(root, "effect");
     marks->has_effect = true;
     if (slice_is(effect, "yes")) {
         marks->effect = ONCE_EFFECT_YES;
@@ -28,8 +22,9 @@ static void read_effect(const struct json_value *root, struct client_marks *mark
 static struct slice first_reason(const struct json_value *root)
 {
     const struct json_value *errors = json_find(root, SLICE_LIT("errors"));
-    return json_is(errors, JSON_ARRAY) && errors->count > 0 ? member(&errors->items[0], "reason")
-                                                            : SLICE_EMPTY;
+    return json_is(errors, JSON_ARRAY) && errors->count > 0
+               ? json_string(&errors->items[0], "reason")
+               : SLICE_EMPTY;
 }
 
 enum status client_marks_read(
@@ -43,13 +38,13 @@ enum status client_marks_read(
         return status;
     }
     if (status == OK && json_is(root, JSON_OBJECT)) {
-        struct slice code = member(root, "code");
-        struct slice operation = member(root, "operation_id");
+        struct slice code = json_string(root, "code");
+        struct slice operation = json_string(root, "operation_id");
         marks.in_progress = slice_is(code, "in_progress") ||
-                            slice_is(member(root, "error"), "idempotency_in_progress") ||
+                            slice_is(json_string(root, "error"), "idempotency_in_progress") ||
                             slice_is(first_reason(root), "IDEMPOTENT_REQUEST_IN_PROGRESS");
         marks.outcome_unknown = slice_is(code, "outcome_unknown");
-        marks.no_retry = code.len > 0 && slice_is(member(root, "retry"), "no");
+        marks.no_retry = code.len > 0 && slice_is(json_string(root, "retry"), "no");
         if (code.len > 0) { /* without one it is not a document of Once */
             read_effect(root, &marks);
         }
@@ -68,7 +63,7 @@ static bool said(const struct attempt_facts *facts, const char *decision)
     return strcmp(facts->decision, decision) == 0;
 }
 
-/* The answer is what became of the operation, and not of this attempt to ask for it. */
+/* The answer is about the operation, not about this attempt to ask for it. */
 static bool is_outcome(const struct attempt_facts *facts)
 {
     return facts->is_replayed || said(facts, "duplicate_replayed") || said(facts, "first_seen");

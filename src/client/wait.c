@@ -1,11 +1,11 @@
 #include "client/wait.h"
 
-#include <curl/curl.h>
 #include <stdbool.h>
 
 #include "base/backoff.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "client/libcurl.h"
 
 enum {
     DATE_BYTES_MAX = 64,             /* the longest of the three forms has 33 */

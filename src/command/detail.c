@@ -10,22 +10,6 @@
 
 enum { PROBE_BYTES_MAX = 64 << 20 }; /* limit while it is measured, before parts are left out */
 
-static void put_some(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_bytes(json, name, text);
-    }
-}
-
-static void put_digest(struct jsonw *json, const char *name, const struct digest *digest)
-{
-    static const struct digest zero;
-    char hex[DIGEST_HEX_BYTES];
-    if (!digest_equal(digest, &zero)) {
-        jsonw_str(json, name, digest_put_hex(hex, digest));
-    }
-}
-
 static void put_count(struct jsonw *json, const char *name, uint64_t count)
 {
     if (count > 0) {
@@ -41,9 +25,9 @@ static void put_all(const struct detail *detail, enum shortened how, struct buf 
     struct jsonw json = {.out = out};
     jsonw_open(&json, NULL, '{');
     jsonw_bytes(&json, "command", detail->command);
-    put_some(&json, "command_id", detail->command_id);
+    jsonw_bytes_some(&json, "command_id", detail->command_id);
     jsonw_bytes(&json, "actor_id", detail->actor_id);
-    put_some(&json, "effective_actor_id", detail->effective_actor_id);
+    jsonw_bytes_some(&json, "effective_actor_id", detail->effective_actor_id);
     if (how < WITHOUT_TARGET && detail->target.len > 0) {
         jsonw_raw(&json, "target", detail->target);
     }
@@ -62,12 +46,12 @@ static void put_all(const struct detail *detail, enum shortened how, struct buf 
     if (detail->is_confirmed_by_step_up) {
         jsonw_bool(&json, "step_up", true);
     }
-    put_digest(&json, "token_sha256", &detail->token);
-    put_digest(&json, "submitter", &detail->submitter);
+    jsonw_digest_some(&json, "token_sha256", &detail->token);
+    jsonw_digest_some(&json, "submitter", &detail->submitter);
     if (detail->confirmed_ms > 0) {
         jsonw_i64(&json, "confirmed_ms", detail->confirmed_ms);
     }
-    put_some(&json, "confirmed_by", detail->confirmed_by);
+    jsonw_bytes_some(&json, "confirmed_by", detail->confirmed_by);
     put_count(&json, "required", detail->required);
     put_count(&json, "effects", detail->effects);
     put_count(&json, "async", detail->async);
@@ -77,7 +61,7 @@ static void put_all(const struct detail *detail, enum shortened how, struct buf 
     if (how < WITHOUT_MADE && detail->made.len > 0) {
         jsonw_raw(&json, "made", detail->made);
     }
-    put_some(&json, "kept_outcome", detail->kept_outcome);
+    jsonw_bytes_some(&json, "kept_outcome", detail->kept_outcome);
     put_count(&json, "kept_code", (uint64_t)detail->kept_code);
     if (detail->has_failed) {
         jsonw_bool(&json, "failed", true);

@@ -25,13 +25,6 @@ struct slice document_id(
                : slice_str(kind_id_put(text, RECORD_COMMAND, &record->operation_id));
 }
 
-static void put_some(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_bytes(json, name, text);
-    }
-}
-
 static void put_intent(struct jsonw *json, const struct detail *detail)
 {
     const char *dot = memchr(detail->command.data, '.', detail->command.len);
@@ -121,10 +114,10 @@ static void put_confirmation(
     if (waits) {
         jsonw_str_some(json, "token", document->token);
         jsonw_time(json, "expires_at", record->due_ms);
-        put_some(json, "prompt", document->prompt);
+        jsonw_bytes_some(json, "prompt", document->prompt);
     }
     jsonw_time(json, "confirmed_at", detail->confirmed_ms);
-    put_some(json, "confirmed_by", detail->confirmed_by);
+    jsonw_bytes_some(json, "confirmed_by", detail->confirmed_by);
     jsonw_close(json, '}');
 }
 
@@ -203,7 +196,7 @@ void document_put(
     jsonw_bytes(json, "tenant_id", record->key.tenant);
     jsonw_bytes(json, "idempotency_key", record->key.key);
     jsonw_bytes(json, "actor_id", detail->actor_id);
-    put_some(json, "effective_actor_id", detail->effective_actor_id);
+    jsonw_bytes_some(json, "effective_actor_id", detail->effective_actor_id);
     put_intent(json, detail);
     jsonw_bool(json, "uncertain", is_uncertain(record, detail));
     jsonw_u64(json, "attempt", record->attempt);
@@ -215,7 +208,7 @@ void document_put(
         jsonw_time(json, "next_attempt_at", record->due_ms);
     }
     jsonw_time(json, "ttl_expires_at", record->window_expires_ms);
-    put_some(json, "reason", record->reason);
+    jsonw_bytes_some(json, "reason", record->reason);
     put_lifecycle(json, record, detail);
     put_confirmation(json, document, detail);
     put_outcome(json, document);

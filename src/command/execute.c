@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/backoff.h"
 #include "base/limits.h"
 #include "base/percent.h"
 #include "base/text.h"
@@ -28,7 +29,7 @@
 #include "engine/operation_document.h"
 #include "http/write.h"
 
-enum { HEAD_BYTES_MAX = 16 << 10, BACKOFF_DOUBLINGS_MAX = 20 };
+enum { HEAD_BYTES_MAX = 16 << 10 };
 
 /* ---- the target -------------------------------------------------------------------------- */
 
@@ -257,14 +258,9 @@ static bool says_no_effect(const struct outcall *out)
 /* Full jitter: any time up to the pause, which doubles with each attempt. */
 static int64_t pause_ms(const struct config_command *command, uint32_t attempt, uint64_t random)
 {
-    unsigned doublings = attempt > 0 ? attempt - 1 : 0;
-    int64_t most = command->backoff_ms;
-    for (unsigned i = 0;
-         i < doublings && i < BACKOFF_DOUBLINGS_MAX && most < command->backoff_ms_max; i++) {
-        most *= 2;
-    }
-    most = most < command->backoff_ms_max ? most : command->backoff_ms_max;
-    return 1 + (int64_t)(random % (uint64_t)most);
+    int64_t ceiling_ms = backoff_ceiling_ms(
+        command->backoff_ms, command->backoff_ms_max, attempt > 0 ? attempt - 1 : 0);
+    return 1 + (int64_t)(random % (uint64_t)ceiling_ms);
 }
 
 /* Nothing was done: try again later, or give up. */

@@ -118,7 +118,6 @@ static void answer_commands(struct api_query *self)
     struct api_request *request = self->request;
     struct buf out;
     struct jsonw json = {.out = &out};
-    char hex[DIGEST_HEX_BYTES];
     buf_init(&out, &request->mem, COMMAND_ANSWER_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_open(&json, "commands", '[');
@@ -133,11 +132,7 @@ static void answer_commands(struct api_query *self)
         }
     }
     jsonw_close(&json, ']');
-    if (query->has_more) {
-        jsonw_str(&json, "next", digest_put_hex(hex, &query->after));
-    } else {
-        jsonw_raw(&json, "next", SLICE_LIT("null"));
-    }
+    api_query_put_next(&json, query);
     jsonw_close(&json, '}');
     api_answer_json(request, &out);
 }

@@ -298,8 +298,6 @@ enum status commands_read(struct config_reader *reader, const struct yaml_node *
     return status;
 }
 
-enum { CONFIG_NAMED_BYTES_MAX = 640 }; /* two names, and the words around them */
-
 static struct config_place place_of(const struct config_command *command)
 {
     return (struct config_place){.line = command->line, .column = command->column};
@@ -312,35 +310,29 @@ static void check_effects(
     struct config_place place = place_of(command);
     bool is_s4 = config_command_shield(command, "S4");
     bool undoes = command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE;
-    char text[CONFIG_NAMED_BYTES_MAX];
     if (is_s4 && command->effect_count == 0) { /* IDS-13 */
-        (void)snprintf(text, sizeof text,
+        config_fault_at(config, faults, &place,
+            "effects: [payment.capture], a type that declares compensate",
             "'%s' declares S4 and has no effects: what happened could not be compensated",
             command->name);
-        config_fault_at(config, faults, &place,
-            "effects: [payment.capture], a type that declares compensate", text);
     }
     if (undoes && command->effect_count == 0) {
-        (void)snprintf(text, sizeof text,
+        config_fault_at(config, faults, &place, "effects: [payment.capture]",
             "'%s' has on_effect_failure: compensate and no effects: nothing could be undone",
             command->name);
-        config_fault_at(config, faults, &place, "effects: [payment.capture]", text);
     }
     for (size_t i = 0; i < command->effect_count; i++) {
         const struct config_effect *type =
             config_effect_find(&config->effects, slice_str(command->effects[i]));
         if (type == NULL) {
-            (void)snprintf(text, sizeof text, "'%s' names an effect type that does not exist: '%s'",
+            config_fault_at(config, faults, &place,
+                "declare it under effects:", "'%s' names an effect type that does not exist: '%s'",
                 command->name, command->effects[i]);
-            config_fault_at(config, faults, &place, "declare it under effects:", text);
         } else if ((undoes || is_s4) && type->compensate_name == NULL) {
-            (void)snprintf(text, sizeof text,
-                "'%s' %s, and its effect '%s' declares no "
-                "compensation",
-                command->name, undoes ? "has on_effect_failure: compensate" : "declares S4",
-                command->effects[i]);
-            config_fault_at(
-                config, faults, &place, "compensate: {effect: …, payload: …} of that effect", text);
+            config_fault_at(config, faults, &place,
+                "compensate: {effect: …, payload: …} of that effect",
+                "'%s' %s, and its effect '%s' declares no compensation", command->name,
+                undoes ? "has on_effect_failure: compensate" : "declares S4", command->effects[i]);
         }
     }
 }

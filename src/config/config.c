@@ -69,16 +69,6 @@ enum status config_set(struct config *config, const struct config_option *option
     return status;
 }
 
-void config_fault_at(struct config *config, struct config_faults *faults,
-    const struct config_place *place, const char *hint, const char *text)
-{
-    struct config_fault fault = {.line = place->line,
-        .column = place->column,
-        .source = source_line(config->source, place->line),
-        .hint = hint};
-    config_fault_add(config, faults, &fault, "%s", text);
-}
-
 bool config_is_public(const struct config *config)
 {
     bool is_public = false;

@@ -310,7 +310,8 @@ void config_fault_add(struct config *config, struct config_faults *faults,
     __attribute__((format(printf, 4, 5)));
 /* The same, about the value of a setting that was read from that place. */
 void config_fault_at(struct config *config, struct config_faults *faults,
-    const struct config_place *place, const char *hint, const char *text);
+    const struct config_place *place, const char *hint, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
 /* "file:3:1: text", the line and a caret, and the hint. name is the configuration's; NULL:
  * absent. */
 void config_fault_put(struct buf *out, const char *name, const struct config_fault *fault);

@@ -4,7 +4,6 @@
  * Each section is read by itself. Links between them (a type names its connector, and the type that
  * compensates it) are checked after everything has been read.
  */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -365,7 +364,7 @@ static void check_auth(const struct section *section, const struct config_effect
     }
 }
 
-/* Without a path nobody is asked, so the rest would be typed in vain. */
+/* Without a path nobody is asked, so the other settings would have no effect. */
 static void check_no_lookup(const struct section *section)
 {
     static const char *const paths[] = {"connectors.lookup.executed",
@@ -602,20 +601,6 @@ struct checker {
     struct config_faults *faults;
 };
 
-static void refuse(const struct checker *checker, const struct config_place *place,
-    const char *hint, const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-static void refuse(const struct checker *checker, const struct config_place *place,
-    const char *hint, const char *format, ...)
-{
-    char text[TEXT_BYTES_MAX];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    config_fault_at(checker->config, checker->faults, place, hint, text);
-}
-
 /* The connector of a type, by its name. */
 static void link_connector(const struct checker *checker, struct config_effect *effect)
 {
@@ -627,9 +612,9 @@ static void link_connector(const struct checker *checker, struct config_effect *
         }
     }
     if (effect->connector_name != NULL) {
-        refuse(checker, &effect->connector_at, "connectors: lists them",
-            "effect '%s' names a connector that does not exist: '%s'", effect->name,
-            effect->connector_name);
+        config_fault_at(checker->config, checker->faults, &effect->connector_at,
+            "connectors: lists them", "effect '%s' names a connector that does not exist: '%s'",
+            effect->name, effect->connector_name);
     }
 }
 
@@ -640,15 +625,15 @@ static void link_compensation(const struct checker *checker, struct config_effec
         effect->compensate =
             config_effect_find(&checker->config->effects, slice_str(effect->compensate_name));
         if (effect->compensate == NULL) {
-            refuse(checker, &effect->compensate_at, "effects: lists them",
-                "effect '%s' names a compensation that does not exist: '%s'", effect->name,
-                effect->compensate_name);
+            config_fault_at(checker->config, checker->faults, &effect->compensate_at,
+                "effects: lists them", "effect '%s' names a compensation that does not exist: '%s'",
+                effect->name, effect->compensate_name);
         } else if (effect->compensate == effect) {
-            refuse(checker, &effect->compensate_at, NULL,
+            config_fault_at(checker->config, checker->faults, &effect->compensate_at, NULL,
                 "effect '%s' cannot be its own compensation", effect->name);
         }
     } else if (effect->irreversible || effect->critical) {
-        refuse(checker, &effect->place,
+        config_fault_at(checker->config, checker->faults, &effect->place,
             "compensate: {effect: payment.refund, payload: {charge: \"{provider_ref}\"}}",
             "effect '%s' is %s and has no compensate: nothing could undo it", effect->name,
             effect->irreversible ? "irreversible" : "critical");
@@ -666,7 +651,7 @@ static void check_shield(const struct checker *checker, const struct config_effe
         !(effect->irreversible || effect->critical)) {
         return;
     }
-    refuse(checker, &effect->place,
+    config_fault_at(checker->config, checker->faults, &effect->place,
         "give the connector idempotency: or lookup:, or write approve: manual and have a person "
         "settle what is uncertain",
         "effect '%s' is %s, and connector '%s' has neither idempotency nor lookup: an answer that "

@@ -64,6 +64,21 @@ struct slice source_line(struct slice text, unsigned line)
     return rest;
 }
 
+void config_fault_at(struct config *config, struct config_faults *faults,
+    const struct config_place *place, const char *hint, const char *format, ...)
+{
+    char text[FAULT_TEXT_BYTES_MAX];
+    struct config_fault fault = {.line = place->line,
+        .column = place->column,
+        .source = source_line(config->source, place->line),
+        .hint = hint};
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    config_fault_add(config, faults, &fault, "%s", text);
+}
+
 /* A fault or a warning about a place of the file. */
 static void add_at(struct config_reader *reader, const struct yaml_node *place, const char *hint,
     bool is_warning, const char *format, va_list args)

@@ -6,7 +6,6 @@
  * whole.
  */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +14,6 @@
 #include "base/text.h"
 #include "config/impl.h"
 
-enum { TEXT_BYTES_MAX = 400 };
 #define HOUR_MS INT64_C(3600000)
 #define DAY_MS  (24 * HOUR_MS)
 
@@ -54,20 +52,6 @@ struct maker {
     struct config_place place;   /* of the route, or of the section */
     struct config_route *route;
 };
-
-static void refuse(const struct maker *maker, const struct config_place *place, const char *hint,
-    const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-static void refuse(const struct maker *maker, const struct config_place *place, const char *hint,
-    const char *format, ...)
-{
-    char text[TEXT_BYTES_MAX];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    config_fault_at(maker->config, maker->faults, place, hint, text);
-}
 
 /* ---- where a setting comes from ---------------------------------------------------------- */
 
@@ -152,8 +136,9 @@ static enum status make_upstreams(const struct maker *maker)
     struct config_route *route = maker->route;
     struct config_place place = PLACE_OF(maker, upstreams);
     if (route->upstream_count == 0) {
-        refuse(maker, &place, "upstream: http://127.0.0.1:3000, of the route or of the gateway",
-            "%s has no upstream", maker->own == NULL ? "the gateway" : "the route");
+        config_fault_at(maker->config, maker->faults, &place,
+            "upstream: http://127.0.0.1:3000, of the route or of the gateway", "%s has no upstream",
+            maker->own == NULL ? "the gateway" : "the route");
     }
     size_t tls = 0;
     for (size_t i = 0; i < route->upstream_count; i++) {
@@ -164,7 +149,7 @@ static enum status make_upstreams(const struct maker *maker)
         }
     }
     if (tls > 0 && tls < route->upstream_count) {
-        refuse(maker, &place, "all of http, or all of https",
+        config_fault_at(maker->config, maker->faults, &place, "all of http, or all of https",
             "the upstreams of one route are of two schemes");
     }
     return OK;
@@ -222,7 +207,8 @@ static void check_redacted(const struct maker *maker)
         size_t len = strlen(route->redact[i]);
         if (strncmp(route->key_name, route->redact[i], len) == 0 &&
             (route->key_name[len] == '\0' || route->key_name[len] == '/')) {
-            refuse(maker, &place, "take a different member for the key",
+            config_fault_at(maker->config, maker->faults, &place,
+                "take a different member for the key",
                 "the key '%s' is redacted, and a key is kept", route->key_name);
         }
     }
@@ -303,7 +289,8 @@ static void check_window(
         (void)snprintf(from, sizeof from, " (line %u of the policy file)", policy);
     }
     if (ms < least || ms > most) {
-        refuse(maker, &place, "give the route a window that fits, or a different profile or kind",
+        config_fault_at(maker->config, maker->faults, &place,
+            "give the route a window that fits, or a different profile or kind",
             "a window of %s%s is %s than %s: %s", text_put_duration(window, ms), from,
             ms < least ? "less" : "more", text_put_duration(bound, ms < least ? least : most), why);
     }
@@ -337,7 +324,8 @@ static enum status make_principal(const struct maker *maker)
     bool has_jwt = IS_SET(maker, jwt.alg) && IS_SET(maker, jwt.key_file);
     if (route->principal == CONFIG_PRINCIPAL_JWT && !has_jwt) {
         struct config_place place = PLACE_OF(maker, principal_text);
-        refuse(maker, &place, "jwt: {alg: RS256, key_file: /etc/once/jwt.pem}",
+        config_fault_at(maker->config, maker->faults, &place,
+            "jwt: {alg: RS256, key_file: /etc/once/jwt.pem}",
             "principal '%s' needs %s: a claim counts only of a token that was verified",
             route->principal_text,
             IS_SET(maker, jwt.alg) ? "jwt.key_file" : "jwt.alg and jwt.key_file");
@@ -351,7 +339,7 @@ static void check_cors(const struct maker *maker)
     for (size_t i = 0; route->cors_credentials && i < route->cors_origin_count; i++) {
         if (strcmp(route->cors_origins[i], "*") == 0) {
             struct config_place place = PLACE_OF(maker, cors_origins);
-            refuse(maker, &place, "name the origins",
+            config_fault_at(maker->config, maker->faults, &place, "name the origins",
                 "cors.origins \"*\" with cors.credentials would show every page what its visitor "
                 "may read");
         }
@@ -363,7 +351,7 @@ static void check_reconcile(const struct maker *maker)
     const struct config_reconcile *reconcile = &maker->route->reconcile;
     if (reconcile->get == NULL && maker->route->on_unknown == CONFIG_UNKNOWN_RECONCILE) {
         struct config_place place = PLACE_OF(maker, on_unknown);
-        refuse(maker, &place,
+        config_fault_at(maker->config, maker->faults, &place,
             "reconcile: {get: \"/v1/payments/by-key/{key}\", executed: [200], not_executed: [404]}",
             "on_unknown: reconcile needs reconcile.get: there is nothing to ask");
     }
@@ -371,7 +359,7 @@ static void check_reconcile(const struct maker *maker)
         for (size_t k = 0; k < reconcile->not_executed_count; k++) {
             if (reconcile->executed[i] == reconcile->not_executed[k]) {
                 struct config_place place = PLACE_OF(maker, reconcile.not_executed);
-                refuse(maker, &place, NULL,
+                config_fault_at(maker->config, maker->faults, &place, NULL,
                     "%u means both that it was executed and that it was not",
                     reconcile->executed[i]);
             }
@@ -379,11 +367,13 @@ static void check_reconcile(const struct maker *maker)
     }
     if (reconcile->get != NULL && reconcile->executed_count + reconcile->not_executed_count == 0) {
         struct config_place place = PLACE_OF(maker, reconcile.executed);
-        refuse(maker, &place, "executed: [200]", "no answer of reconcile.get settles anything");
+        config_fault_at(maker->config, maker->faults, &place, "executed: [200]",
+            "no answer of reconcile.get settles anything");
     }
     if (reconcile->every_ms > reconcile->every_ms_max) {
         struct config_place place = PLACE_OF(maker, reconcile.every_ms);
-        refuse(maker, &place, NULL, "reconcile.every is more than reconcile.every_max");
+        config_fault_at(maker->config, maker->faults, &place, NULL,
+            "reconcile.every is more than reconcile.every_max");
     }
 }
 
@@ -466,13 +456,15 @@ static void check_covered(const struct maker *maker, const struct config_route *
         bool is_same = other->methods == route->methods && strcmp(other->path, route->path) == 0;
         unsigned left = route->methods & ~other->methods;
         if (is_same) {
-            refuse(maker, &place, "put the settings of both into one",
-                "the same match as the route in line %u", other->line);
+            config_fault_at(maker->config, maker->faults, &place,
+                "put the settings of both into one", "the same match as the route in line %u",
+                other->line);
             return;
         }
         if (covers(other->path, route->path) &&
             (other->methods == 0 || (route->methods != 0 && left == 0))) {
-            refuse(maker, &place, "put it in front of that one: the first match wins",
+            config_fault_at(maker->config, maker->faults, &place,
+                "put it in front of that one: the first match wins",
                 "never reached: the route in line %u, '%s', matches all of it", other->line,
                 other->match);
             return;
@@ -542,7 +534,7 @@ static void check_tls(const struct maker *maker)
         bool is_key = gateway->tls_cert == NULL;
         struct config_place place =
             section_place(maker, is_key ? "gateway.tls.key" : "gateway.tls.cert");
-        refuse(maker, &place, "set both or neither",
+        config_fault_at(maker->config, maker->faults, &place, "set both or neither",
             "gateway.tls.%s is set and gateway.tls.%s is not", is_key ? "key" : "cert",
             is_key ? "cert" : "key");
     }

@@ -12,13 +12,12 @@ struct dispatch_gauge *gauge_of(
         }
     }
     struct dispatch_gauge *gauge = mem_zalloc(dispatch->mem, 1, sizeof *gauge);
-    char *copy = mem_alloc(dispatch->mem, strlen(name) + 1);
+    char *copy = mem_copy_text(dispatch->mem, slice_str(name));
     if (gauge == NULL || copy == NULL) {
         mem_free(dispatch->mem, gauge);
         mem_free(dispatch->mem, copy);
         return NULL;
     }
-    memcpy(copy, name, strlen(name) + 1);
     gauge->dispatch = dispatch;
     gauge->kind = kind;
     gauge->name = copy;

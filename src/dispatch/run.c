@@ -342,8 +342,8 @@ void run_claim(struct dispatching *run)
 
 /* ---- in order ------------------------------------------------------------------------------ */
 
-/* The one before it is not over. If that is a job of ours, it may be behind this one in the lane:
- * let it pass. Otherwise the whole lane waits. */
+/* The record before it has not ended. If that is a job of ours, it may come after this one in the
+ * lane: let it pass. Otherwise the whole lane waits. */
 static void wait_in_order(struct dispatching *run)
 {
     struct job *job = run->job;
@@ -399,9 +399,9 @@ static void on_parked(struct dispatching *run)
     leave(run, again_ms(run, &run->claim.engine));
 }
 
-/* Only a person can have it attempted again, and the ones behind it in its order go on. That it is
- * so depends on the time and on this process's configuration: it is written down before they go,
- * and whoever thinks otherwise finds a different version (N9). */
+/* Only a person can have it attempted again, so the records after it in its order continue. This
+ * depends on the time and on this process's configuration, so it is recorded before they continue;
+ * a process that decided otherwise then finds a different version (N9). */
 static void park(struct dispatching *run)
 {
     struct request request = {.kind = REQUEST_POSTPONE, /* Q3: without a due */

@@ -146,14 +146,6 @@ static enum status put_json_body(
     return buf_status(out);
 }
 
-static void put_encoded(struct buf *out, struct slice text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        char encoded[PERCENT_BYTES_MAX];
-        buf_append(out, encoded, (size_t)(percent_put(encoded, text.data[i]) - encoded));
-    }
-}
-
 /* a=1&b[c]=2&d[0]=3: the usual way to write nested members in a form. */
 static bool put_form(struct buf *out, struct buf *name, const struct json_value *value, int depth)
 {
@@ -165,7 +157,7 @@ static bool put_form(struct buf *out, struct buf *name, const struct json_value 
                 value->type == JSON_OBJECT ? &value->members[i].value : &value->items[i];
             buf_str(name, depth == 0 ? "" : "[");
             if (value->type == JSON_OBJECT) {
-                put_encoded(name, json_text(&value->members[i].name));
+                percent_append(name, json_text(&value->members[i].name));
             } else {
                 buf_u64(name, i);
             }
@@ -178,9 +170,9 @@ static bool put_form(struct buf *out, struct buf *name, const struct json_value 
     buf_str(out, out->len == 0 ? "" : "&");
     buf_slice(out, buf_view(name));
     buf_char(out, '=');
-    put_encoded(out, value->type == JSON_TRUE    ? SLICE_LIT("true")
-                     : value->type == JSON_FALSE ? SLICE_LIT("false")
-                                                 : json_text(value));
+    percent_append(out, value->type == JSON_TRUE    ? SLICE_LIT("true")
+                        : value->type == JSON_FALSE ? SLICE_LIT("false")
+                                                    : json_text(value));
     return is_well;
 }
 
@@ -200,26 +192,12 @@ static enum status put_form_body(const struct compose_from *from, const struct n
     }
     if (how->body != NULL) {
         buf_str(out, out->len == 0 ? "" : "&");
-        put_encoded(out, slice_of(how->body + 1, strlen(how->body) - 1));
+        percent_append(out, slice_of(how->body + 1, strlen(how->body) - 1));
         buf_char(out, '=');
-        put_encoded(out, compose_key(how, from->record->key.key, buffer));
+        percent_append(out, compose_key(how, from->record->key.key, buffer));
     }
     enum status status = buf_status(&name);
     return status == OK ? buf_status(out) : status;
-}
-
-static void put_text(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_bytes(json, name, text);
-    }
-}
-
-static void put_raw(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_raw(json, name, text);
-    }
 }
 
 /* CCO-1, and our additions. Extensions are separate members (CCO-11). */
@@ -232,18 +210,18 @@ static enum status put_envelope(
     struct jsonw json = {.out = out};
     jsonw_open(&json, NULL, '{');
     jsonw_bytes(&json, "effect_id", effect_name(record, detail, buffer));
-    put_text(&json, "command_id", detail->command_id);
+    jsonw_bytes_some(&json, "command_id", detail->command_id);
     jsonw_bytes(&json, "tenant_id", record->key.tenant);
     jsonw_bytes(&json, "idempotency_key", record->key.key);
     jsonw_bytes(&json, "effect_type", record->key.scope);
-    put_raw(&json, "target", detail->target);
-    put_raw(&json, "payload", from->payload);
-    put_raw(&json, "trace", record->trace);
+    jsonw_raw_some(&json, "target", detail->target);
+    jsonw_raw_some(&json, "payload", from->payload);
+    jsonw_raw_some(&json, "trace", record->trace);
     jsonw_u64(&json, "attempt", record->attempt);
     jsonw_time(&json, "created_at", record->created_ms);
-    put_raw(&json, "policy_refs", detail->policy_refs);
-    put_text(&json, "ack_token", from->ack_token);
-    put_text(&json, "ack_url", from->ack_url);
+    jsonw_raw_some(&json, "policy_refs", detail->policy_refs);
+    jsonw_bytes_some(&json, "ack_token", from->ack_token);
+    jsonw_bytes_some(&json, "ack_url", from->ack_url);
     if (detail->extensions.len > 2) { /* the members of "{…}" */
         buf_char(out, ',');
         buf_slice(out, slice_of(detail->extensions.data + 1, detail->extensions.len - 2));
@@ -431,18 +409,18 @@ enum status compose_event(
     buf_init(&out, mem, BODY_BYTES_MAX);
     buf_init(&source, mem, HEAD_BYTES_MAX);
     buf_str(&source, "/once/");
-    put_encoded(&source, record->key.tenant);
+    percent_append(&source, record->key.tenant);
     jsonw_open(&json, NULL, '{');
     jsonw_bytes(&json, "specversion", SLICE_LIT("1.0"));
     jsonw_bytes(&json, "id", effect_name(record, detail, buffer));
     jsonw_bytes(&json, "source", buf_view(&source));
     jsonw_bytes(&json, "type", record->key.scope);
-    put_text(&json, "subject", detail->target);
+    jsonw_bytes_some(&json, "subject", detail->target);
     jsonw_time(&json, "time", record->created_ms);
     jsonw_bytes(&json, "idempotencykey", record->key.key);
-    put_text(&json, "commandid", detail->command_id);
+    jsonw_bytes_some(&json, "commandid", detail->command_id);
     jsonw_bytes(&json, "datacontenttype", SLICE_LIT("application/json"));
-    put_raw(&json, "data", from->payload);
+    jsonw_raw_some(&json, "data", from->payload);
     jsonw_close(&json, '}');
     if (buf_status(&out) != OK || buf_status(&source) != OK) {
         return err_set(err, E_NOMEM, "out of memory for an event");

@@ -5,20 +5,6 @@
 
 /* ---- members ----------------------------------------------------------------------------- */
 
-static void put_some(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_bytes(json, name, text);
-    }
-}
-
-static void put_raw(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_raw(json, name, text);
-    }
-}
-
 static void put_names(
     struct jsonw *json, const struct record *record, const struct effect_detail *detail)
 {
@@ -27,11 +13,11 @@ static void put_names(
     if (detail->effect_id.len > 0) { /* the id for paths */
         jsonw_str(json, "once_effect_id", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
     }
-    put_some(json, "command_id", detail->command_id);
+    jsonw_bytes_some(json, "command_id", detail->command_id);
     jsonw_bytes(json, "tenant", record->key.tenant);
     jsonw_bytes(json, "idempotency_key", record->key.key);
     jsonw_bytes(json, "effect_type", record->key.scope);
-    put_raw(json, "target", detail->target);
+    jsonw_raw_some(json, "target", detail->target);
     if (detail->ordinal != 0) {
         jsonw_i64(json, "ordinal", detail->ordinal);
     }
@@ -51,7 +37,7 @@ static void put_state(struct jsonw *json, const struct record *record)
     jsonw_time(json, "created_at", record->created_ms);
     jsonw_time(json, "updated_at", record->updated_ms);
     jsonw_u64(json, "duplicates", record->duplicates);
-    put_some(json, "reason", record->reason);
+    jsonw_bytes_some(json, "reason", record->reason);
 }
 
 static void put_ack(
@@ -64,7 +50,7 @@ static void put_ack(
     jsonw_open(json, "acknowledgement", '{');
     jsonw_bytes(json, "effect_id", effect_name(record, detail, id));
     jsonw_str(json, "status", effect_ack_name(detail->ack));
-    put_some(json, "provider_ref", detail->provider_ref);
+    jsonw_bytes_some(json, "provider_ref", detail->provider_ref);
     jsonw_time(json, "timestamp", detail->ack_ms);
     jsonw_bool(json, "retryable", detail->retryable);
     jsonw_close(json, '}');
@@ -151,8 +137,8 @@ enum status effect_document_put(struct jsonw *json, struct effects *effects, str
     put_state(json, record);
     put_ack(json, record, &detail);
     put_links(json, document, &detail);
-    put_raw(json, "trace", record->trace);
-    put_raw(json, "policy_refs", detail.policy_refs);
+    jsonw_raw_some(json, "trace", record->trace);
+    jsonw_raw_some(json, "policy_refs", detail.policy_refs);
     put_extensions(json, &detail);
     return document->has_payload ? put_payload(json, effects, arena, document, &detail, err) : OK;
 }

@@ -1,8 +1,7 @@
 #include "effect/effects.h"
 
-#include <time.h>
-
 #include "api/body.h"
+#include "base/clock.h"
 #include "base/macros.h"
 #include "effect/impl.h"
 #include "envelope/seal_effects.h"
@@ -106,10 +105,9 @@ bool effects_is_idle(struct effects *effects)
 /* A server that did not start has not waited for it. */
 static void close_intake(struct effects *effects)
 {
-    static const struct timespec rest = {.tv_nsec = 1000000};
     effects_cut(effects);
     while (!effects_is_idle(effects)) {
-        (void)nanosleep(&rest, NULL);
+        clock_sleep_ms(1);
     }
     intake_free(effects->intake);
 }

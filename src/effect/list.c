@@ -130,7 +130,6 @@ static void answer_page(struct api_query *query)
     struct err err = {.status = OK};
     struct buf out;
     struct jsonw json = {.out = &out};
-    char hex[DIGEST_HEX_BYTES];
     enum status status = OK;
     buf_init(&out, &request->mem, EFFECT_ANSWER_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
@@ -144,11 +143,7 @@ static void answer_page(struct api_query *query)
         }
     }
     jsonw_close(&json, ']');
-    if (query->query.has_more) {
-        jsonw_str(&json, "next", digest_put_hex(hex, &query->query.after));
-    } else {
-        jsonw_raw(&json, "next", SLICE_LIT("null"));
-    }
+    api_query_put_next(&json, &query->query);
     jsonw_close(&json, '}');
     if (status != OK) {
         api_fail(request, &err);

@@ -163,7 +163,6 @@ static enum status start(struct publisher *publisher, size_t count, struct err *
 enum status publisher_new(const struct mem *mem, const struct config_connector *connector,
     const char *name, struct publisher **ret_publisher, struct err *err)
 {
-    size_t size = strlen(connector->url) + 1;
     struct publisher *publisher = mem_zalloc(mem, 1, sizeof *publisher);
     if (publisher == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
@@ -174,12 +173,11 @@ enum status publisher_new(const struct mem *mem, const struct config_connector *
     (void)snprintf(publisher->name, sizeof publisher->name, "%s", name);
     (void)pthread_mutex_init(&publisher->lock, NULL);
     (void)pthread_cond_init(&publisher->more, NULL);
-    publisher->url = mem_alloc(mem, size);
+    publisher->url = mem_copy_text(mem, slice_str(connector->url));
     enum status status = publisher->url == NULL
                              ? err_set(err, E_NOMEM, "out of memory")
                              : broker_load(connector->url, &publisher->module, err);
     if (status == OK) {
-        memcpy(publisher->url, connector->url, size);
         publisher->options = (struct broker_options){.url = publisher->url,
             .consumer = publisher->name,
             .publishes = true,

@@ -6,7 +6,7 @@
 enum {
     JANITOR_ARENA_BYTES_MAX = 64 << 10, /* one record at its limits */
     INTAKE_ROWS = 64,                   /* taken in one turn */
-    INTAKE_BYTES_MAX = 256 << 20,       /* so many envelopes at their limit, and more */
+    INTAKE_BYTES_MAX = 256 << 20,       /* that many envelopes at their size limit, and more */
     COUNTS_SHARED_MS = 1000,            /* each is a round trip */
     BACKLOG_SHARED_MS = 2000,           /* each reads up to 1500 records */
     BEAT_AWAY_MS = 500,                 /* how soon the return of the store is noticed */

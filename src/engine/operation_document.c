@@ -11,13 +11,6 @@ enum {
     ESCAPED_BYTES = 6,  /* of one byte as \u00XX */
 };
 
-static void put_some(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_bytes(json, name, text);
-    }
-}
-
 /* ---- the outcome ----------------------------------------------------------------------------- */
 
 bool operation_document_is_retained(const struct record *record)
@@ -76,7 +69,7 @@ static void put_names(struct jsonw *json, const struct record *record)
     jsonw_str(json, "status", record_status_name(record->status));
     jsonw_bytes(json, "tenant", record->key.tenant);
     jsonw_bytes(json, "scope", record->key.scope);
-    put_some(json, "principal", record->key.principal);
+    jsonw_bytes_some(json, "principal", record->key.principal);
     jsonw_bytes(json, "key", record->key.key);
     jsonw_u64(json, "fence", record->fence);
     jsonw_u64(json, "attempt", record->attempt);
@@ -104,7 +97,7 @@ static void put_source(struct jsonw *json, const struct source *source)
     jsonw_open(json, "source", '{');
     jsonw_bytes(json, "type", source->type);
     jsonw_bytes(json, "id", source->id);
-    put_some(json, "version", source->version);
+    jsonw_bytes_some(json, "version", source->version);
     jsonw_close(json, '}');
 }
 
@@ -113,7 +106,7 @@ static void put_request(struct jsonw *json, const struct record *record, struct 
     if (body.len > 0 && record->fingerprint_version == FINGERPRINT_CANONICAL) {
         jsonw_raw(json, "request", body);
     } else {
-        put_some(json, "request", body);
+        jsonw_bytes_some(json, "request", body);
     }
 }
 
@@ -124,8 +117,8 @@ void operation_document_put(struct jsonw *json, const struct operation_document 
     ASSERT(record != NULL);
     put_names(json, record);
     put_times(json, record);
-    put_some(json, "effect_id", record->effect_id);
-    put_some(json, "reason", record->reason);
+    jsonw_bytes_some(json, "effect_id", record->effect_id);
+    jsonw_bytes_some(json, "reason", record->reason);
     jsonw_str(json, "fingerprint", digest_put_hex(hex, &record->fingerprint));
     put_source(json, &record->source);
     if (record->trace.len > 0) {

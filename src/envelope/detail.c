@@ -36,20 +36,6 @@ bool effect_ack_read(struct slice text, enum effect_ack *ret_ack)
 
 /* ---- out -------------------------------------------------------------------------------- */
 
-static void put_text(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_bytes(json, name, text);
-    }
-}
-
-static void put_json(struct jsonw *json, const char *name, struct slice text)
-{
-    if (text.len > 0) {
-        jsonw_raw(json, name, text);
-    }
-}
-
 /* Sealed bytes as base64. */
 static void put_sealed(
     struct jsonw *json, const char *name, struct slice bytes, struct buf *scratch)
@@ -78,13 +64,13 @@ static void put_number(struct jsonw *json, const char *name, int64_t number)
 static void put_made(struct jsonw *json, const struct effect_detail *detail, struct buf *scratch)
 {
     char id[KIND_ID_TEXT_BYTES];
-    put_text(json, "effect_id", detail->effect_id);
-    put_text(json, "command_id", detail->command_id);
-    put_json(json, "target", detail->target);
+    jsonw_bytes_some(json, "effect_id", detail->effect_id);
+    jsonw_bytes_some(json, "command_id", detail->command_id);
+    jsonw_raw_some(json, "target", detail->target);
     put_number(json, "ordinal", detail->ordinal);
-    put_json(json, "policy_refs", detail->policy_refs);
-    put_json(json, "extensions", detail->extensions);
-    put_text(json, "lane", detail->lane);
+    jsonw_raw_some(json, "policy_refs", detail->policy_refs);
+    jsonw_raw_some(json, "extensions", detail->extensions);
+    jsonw_bytes_some(json, "lane", detail->lane);
     put_sealed(json, "redacted", detail->redacted, scratch);
     put_sealed(json, "undo", detail->undo, scratch);
     if (!op_id_absent(&detail->compensates)) {
@@ -92,20 +78,11 @@ static void put_made(struct jsonw *json, const struct effect_detail *detail, str
     }
 }
 
-static void put_digest(struct jsonw *json, const char *name, const struct digest *digest)
-{
-    static const struct digest zero;
-    char hex[DIGEST_HEX_BYTES];
-    if (!digest_equal(digest, &zero)) {
-        jsonw_str(json, name, digest_put_hex(hex, digest));
-    }
-}
-
 static void put_sent(struct jsonw *json, const struct effect_detail *detail)
 {
     put_number(json, "first_sent_ms", detail->first_sent_ms);
     jsonw_str_some(json, "ack", effect_ack_name(detail->ack));
-    put_text(json, "provider_ref", detail->provider_ref);
+    jsonw_bytes_some(json, "provider_ref", detail->provider_ref);
     put_number(json, "ack_ms", detail->ack_ms);
     if (detail->is_uncertain) {
         jsonw_bool(json, "is_uncertain", true);
@@ -113,10 +90,10 @@ static void put_sent(struct jsonw *json, const struct effect_detail *detail)
     if (detail->retryable) {
         jsonw_bool(json, "retryable", true);
     }
-    put_digest(json, "ack_token", &detail->ack_token);
+    jsonw_digest_some(json, "ack_token", &detail->ack_token);
     put_number(json, "ack_attempt", detail->ack_attempt);
-    put_digest(json, "ack_token_before", &detail->ack_token_before);
-    put_text(json, "compensation", detail->compensation);
+    jsonw_digest_some(json, "ack_token_before", &detail->ack_token_before);
+    jsonw_bytes_some(json, "compensation", detail->compensation);
 }
 
 enum status effect_detail_encode(

@@ -14,9 +14,9 @@
 #include "evidence/verify_shared.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/uuid.h"
 #include "evidence/checkpoint.h"
 #include "evidence/entry_view.h"
@@ -769,8 +769,7 @@ static enum status settle(struct shared *shared, struct err *err)
         if (shared->settled || !shared->keeps_ends) {
             break;
         }
-        struct timespec pause = {.tv_nsec = SETTLE_PAUSE_MS * 1000000L};
-        (void)nanosleep(&pause, NULL);
+        clock_sleep_ms(SETTLE_PAUSE_MS);
     }
     return status == OK ? read_entries(shared, on_entry, err) : status;
 }

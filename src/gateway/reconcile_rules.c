@@ -37,14 +37,6 @@ struct judge_rules reconcile_rules(const struct config_reconcile *reconcile, boo
 
 /* ---- the target ---------------------------------------------------------------------------- */
 
-static void put_encoded(struct slice key, struct buf *out)
-{
-    for (size_t i = 0; i < key.len; i++) {
-        char encoded[PERCENT_BYTES_MAX];
-        buf_append(out, encoded, (size_t)(percent_put(encoded, key.data[i]) - encoded));
-    }
-}
-
 /* The length of the placeholder at the start of a template's rest, or 0; *ret_name gets its
  * value. */
 static size_t mark_at(
@@ -75,7 +67,7 @@ static void put_filled(
         if (len == 0) {
             buf_char(out, template.data[i]);
         } else if (is_encoded) {
-            put_encoded(name, out);
+            percent_append(out, name);
         } else {
             buf_slice(out, name);
         }

@@ -9,7 +9,7 @@ struct address_range {
     unsigned bits;
 };
 
-/* RFC 6890 and its updates: what is not of the internet at large. */
+/* RFC 6890 and its updates: addresses that are not globally reachable. */
 static const struct address_range special_v4[] = {
     {{0}, 8},             /* this host */
     {{10}, 8},            /* private, RFC 1918 */

@@ -195,8 +195,8 @@ struct passage {
     struct buf scratch; /* for one value at a time */
 };
 
-/* Our own element behind those that came, on one line: many programs read only the first line of a
- * list, or only the last. */
+/* Appends our own element to the received ones, on one line: many programs read only the first line
+ * of a list, or only the last. */
 static void put_list(struct passage *passage, struct slice name, struct slice element)
 {
     const struct http_head *head = passage->head;
@@ -639,9 +639,9 @@ enum status fields_replay(struct slice meta, const struct fields_said *said, con
 /* ---- traces and dates ---------------------------------------------------------------------- */
 
 enum {
-    TRACE_ID_AT = 3,   /* behind "00-" */
-    PARENT_ID_AT = 36, /* behind the trace id and its dash */
-    FLAGS_AT = 53,     /* behind the parent id and its dash */
+    TRACE_ID_AT = 3,   /* after "00-" */
+    PARENT_ID_AT = 36, /* after the trace id and its dash */
+    FLAGS_AT = 53,     /* after the parent id and its dash */
 };
 
 void fields_traceparent(const unsigned char random[24], char ret_text[FIELDS_TRACEPARENT_BYTES + 1])

@@ -9,16 +9,6 @@
 
 /* -------------------------------------------------------------------------------------- URLs -- */
 
-static char *copy_text(const struct mem *mem, struct slice text)
-{
-    char *copy = mem_alloc(mem, text.len + 1);
-    if (copy != NULL) {
-        memcpy(copy, text.data, text.len);
-        copy[text.len] = '\0';
-    }
-    return copy;
-}
-
 /* The bytes of the scheme, or 0. */
 static size_t read_scheme(struct slice text, bool *ret_is_tls)
 {
@@ -33,7 +23,7 @@ static size_t read_scheme(struct slice text, bool *ret_is_tls)
     return 0;
 }
 
-/* Where the host ends: at the last colon behind a bracket, if there is one. */
+/* Where the host ends: at the last colon after any bracket, if there is one. */
 static size_t host_len(struct slice authority)
 {
     size_t at = authority.len;
@@ -92,8 +82,8 @@ enum status upstream_url_parse(const struct mem *mem, const char *text,
     if (host.len > 2 && host.data[0] == '[') {
         host = slice_of(host.data + 1, host.len - 2);
     }
-    url.authority = copy_text(mem, authority);
-    url.host = copy_text(mem, host);
+    url.authority = mem_copy_text(mem, authority);
+    url.host = mem_copy_text(mem, host);
     if (url.authority == NULL || url.host == NULL) {
         upstream_url_release(mem, &url);
         return err_set(err, E_NOMEM, "out of memory");

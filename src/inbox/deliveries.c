@@ -30,13 +30,6 @@ static const struct problem missing = {.status = 404,
 
 /* ---- the document -------------------------------------------------------------------------- */
 
-static void put_some(struct jsonw *json, const char *name, struct slice value)
-{
-    if (value.len > 0) {
-        jsonw_bytes(json, name, value);
-    }
-}
-
 /* The kept data of the event, {"event_id":…,"content_type":…,"bytes":…}, as members of the
  * document. */
 static void put_detail(struct jsonw *json, const struct record *record, struct arena *arena)
@@ -80,8 +73,8 @@ static void put_delivery(
     jsonw_bytes(json, "source", record->key.scope);
     jsonw_bytes(json, "key", record->key.key);
     put_detail(json, record, arena);
-    put_some(json, "source_id", record->source.id);
-    put_some(json, "version", record->source.version);
+    jsonw_bytes_some(json, "source_id", record->source.id);
+    jsonw_bytes_some(json, "version", record->source.version);
     jsonw_u64(json, "fence", record->fence);
     jsonw_u64(json, "attempt", record->attempt);
     jsonw_u64(json, "duplicates", record->duplicates);
@@ -90,7 +83,7 @@ static void put_delivery(
         jsonw_i64(json, "handler_status", record->outcome.code);
     }
     inbox_receipt_put(json, record, body, arena);
-    put_some(json, "reason", record->reason);
+    jsonw_bytes_some(json, "reason", record->reason);
     if (record->trace.len > 0) {
         jsonw_raw(json, "trace", record->trace);
     }
@@ -141,7 +134,6 @@ static void answer_deliveries(struct api_query *self)
     const struct query *query = &self->query;
     struct buf out;
     struct jsonw json = {.out = &out};
-    char hex[DIGEST_HEX_BYTES];
     buf_init(&out, &self->request->mem, ANSWER_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_open(&json, "deliveries", '[');
@@ -156,11 +148,7 @@ static void answer_deliveries(struct api_query *self)
         put_delivery(&json, record, SLICE_EMPTY, self->request->exchange->arena);
     }
     jsonw_close(&json, ']');
-    if (query->has_more) {
-        jsonw_str(&json, "next", digest_put_hex(hex, &query->after));
-    } else {
-        jsonw_raw(&json, "next", SLICE_LIT("null"));
-    }
+    api_query_put_next(&json, query);
     jsonw_close(&json, '}');
     api_answer_json(self->request, &out);
 }

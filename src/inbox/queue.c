@@ -56,15 +56,6 @@ static void queue_free(struct consumer *queue)
     mem_free(mem, queue);
 }
 
-static char *copy_text(const struct mem *mem, const char *text)
-{
-    char *copy = mem_alloc(mem, strlen(text) + 1);
-    if (copy != NULL) {
-        memcpy(copy, text, strlen(text) + 1);
-    }
-    return copy;
-}
-
 static enum status queue_new(struct queues *queues, const struct config_source *config,
     struct consumer **ret_queue, struct err *err)
 {
@@ -76,8 +67,8 @@ static enum status queue_new(struct queues *queues, const struct config_source *
     queue->all = queues;
     queue->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     (void)pthread_mutex_init(&queue->lock, NULL);
-    queue->name = copy_text(mem, config->name);
-    queue->from = copy_text(mem, config->from);
+    queue->name = mem_copy_text(mem, slice_str(config->name));
+    queue->from = mem_copy_text(mem, slice_str(config->from));
     enum status status = queue->wake_fd < 0
                              ? err_errno(err, E_UNAVAILABLE, errno, "cannot make an eventfd")
                          : queue->name == NULL || queue->from == NULL

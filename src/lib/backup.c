@@ -121,7 +121,7 @@ static pid_t process_of(const char *name, const char *target)
         return 0;
     }
     (void)snprintf(again, sizeof again, "%ld-%llx", pid, number);
-    return strcmp(again, rest) == 0 ? (pid_t)pid : 0; /* as it is written, and nothing behind */
+    return strcmp(again, rest) == 0 ? (pid_t)pid : 0; /* as it is written, and nothing after it */
 }
 
 /* Locks a directory of ours that nobody else has locked. Returns its descriptor, which holds the

@@ -4,7 +4,7 @@
  *
  * A journal whose URL names no way of writing is written through the page cache, without timing the
  * ways first: that takes up to 20 ms, and more than the few batches do. Every way keeps the same
- * promises (store/journal/ways.h, WY1).
+ * promises (store/journal/write_ways.h, WY1).
  */
 #ifndef ONCE_LIB_BRIEF_H
 #define ONCE_LIB_BRIEF_H

@@ -218,8 +218,8 @@ static enum status target_failed(const struct copy *self, enum status status, st
     return err->status;
 }
 
-/* Commits a piece on the target. A process that was held up between prepare and commit is told that
- * its commit did not happen (S10): the piece is prepared again. */
+/* Commits a piece on the target. If this process was held up between prepare and commit, the store
+ * reports that the commit did not happen (S10), and the piece is prepared again. */
 static enum status commit_piece(
     struct copy *self, const struct change *changes, size_t count, struct err *err)
 {

@@ -5,9 +5,9 @@
  * one by one. Bodies are read in the target too, which checks them against the digests in their
  * records.
  */
-#include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "lib/copy_impl.h"
 
 enum {
@@ -77,8 +77,7 @@ static enum status compare_entries(struct copy *self, struct err *err)
     enum status status = fold(self, self->from, &source, &wanted, err);
     for (int i = 0; i < HIDDEN_TRIES && status == OK && (i == 0 || count < wanted); i++) {
         if (i > 0) {
-            struct timespec pause = {.tv_nsec = HIDDEN_PAUSE_MS * 1000000L};
-            (void)nanosleep(&pause, NULL);
+            clock_sleep_ms(HIDDEN_PAUSE_MS);
         }
         status = fold(self, self->to, &target, &count, err);
     }

@@ -94,11 +94,10 @@ static enum status open_store(
     };
     const char *url = options->store == NULL ? "journal:./once-data" : options->store;
     struct store *store;
-    once->store_url = mem_alloc(&once->mem, strlen(url) + 1);
+    once->store_url = mem_copy_text(&once->mem, slice_str(url));
     if (once->store_url == NULL) {
         return E_NOMEM;
     }
-    memcpy(once->store_url, url, strlen(url) + 1);
     enum status status = store_open(url, &store_options, &store, err);
     if (status != OK || store_options.read_only) {
         once->store = status == OK ? store : NULL;

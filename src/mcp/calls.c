@@ -10,7 +10,7 @@
 
 enum {
     TREE_BYTES_MAX = 1 << 29,
-    PAUSE_MS_MIN = 20,  /* between two looks at somebody else's call */
+    PAUSE_MS_MIN = 20,  /* between two reads of a call that a different process runs */
     PAUSE_MS_MAX = 500, /* each opens the store */
     FRESH_MS = MCP_LEASE_MS / 3,
     RENEW_AGAIN_MS = 1000, /* after the store could not be reached */
@@ -98,7 +98,7 @@ static void call_ask(struct mcp_proxy *proxy, struct mcp_request *call)
     submit(proxy, &call->job, MCP_BEGIN);
 }
 
-/* Keep the names, terminated. False: one has a NUL inside, or memory is short. */
+/* Stores the names, terminated. False: one contains a NUL, or out of memory. */
 static bool keep_names(struct mcp_proxy *proxy, struct mcp_request *call, struct slice tool,
     struct slice key, struct slice request_id)
 {
@@ -136,7 +136,8 @@ static void keep_token(struct mcp_request *call, const struct json_value *root)
     }
 }
 
-/* What names the call, and what the server gets. False: refused, and answered. */
+/* Reads the names of the call, and makes the line for the server. False: it was refused and
+ * answered. */
 static bool prepare(struct mcp_proxy *proxy, struct mcp_request *call, const struct mcp_said *said,
     struct slice tool)
 {
@@ -177,7 +178,7 @@ static bool prepare(struct mcp_proxy *proxy, struct mcp_request *call, const str
         words_refused(&words, "%s%s%s", err.text[0] == '\0' ? "out of memory" : err.text,
             err.hint[0] == '\0' ? "" : "; ", err.hint);
     }
-    /* The tree points into the old line: it is replaced last. */
+    /* The tree points into the old line, so the line is replaced last. */
     struct buf old = call->line;
     call->line = line;
     buf_release(&old);
@@ -191,7 +192,8 @@ static void pass(struct mcp_proxy *proxy, struct mcp_request *call)
     proxy_to_server(proxy, buf_view(&call->line));
 }
 
-/* Since protocol 2026-07-28 every request says its version and its client, also our own list. */
+/* Since protocol 2026-07-28 every request names its version and its client; so does our own
+ * list. */
 static void keep_meta(struct mcp_proxy *proxy, const struct mcp_said *said)
 {
     static const char prefix[] = "io.modelcontextprotocol/";
@@ -232,7 +234,7 @@ static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool ma
         give_and_end(proxy, call);
     } else if (name.len == 0 || call->policy->key == CONFIG_MCP_PASS ||
                (tool != NULL && tool->is_read_only)) {
-        pass(proxy, call); /* without a name it is no call of a tool: the server refuses it */
+        pass(proxy, call); /* without a name it does not call a tool: the server refuses it */
     } else if (tool == NULL && !proxy->tools.is_complete && may_list) {
         call_move(call, CALL_LISTING);
         keep_meta(proxy, &said);
@@ -278,7 +280,7 @@ static void record(struct mcp_proxy *proxy, struct mcp_request *call, enum mcp_j
     submit(proxy, &call->job, kind);
 }
 
-/* The end of the call: recorded first, then call->answer is given. */
+/* Ends the call: records the end first, then sends call->answer. */
 static void call_settle(
     struct mcp_proxy *proxy, struct mcp_request *call, enum mcp_job_kind kind, const char *reason)
 {
@@ -318,7 +320,7 @@ static void make_unknown(struct mcp_proxy *proxy, struct mcp_request *call, cons
     call_settle(proxy, call, MCP_UNKNOWN, why);
 }
 
-/* Duplicates that wait for this very call ask again. */
+/* Duplicates that wait for this call ask again. */
 static void wake(struct mcp_proxy *proxy, const struct mcp_request *settled)
 {
     for (struct mcp_request *r = proxy->requests; r != NULL; r = r->next) {
@@ -337,8 +339,8 @@ static bool is_recorded(const struct mcp_job *job)
                                                            : ONCE_MARKED_UNKNOWN);
 }
 
-/* Its end could not be recorded: by its lease it becomes unknown, or somebody settled it already.
- * The server's own answer is not shown, because a duplicate would not get it (P2). */
+/* Its end could not be recorded: it becomes unknown when its lease ends, or is settled already. The
+ * server's own answer is not shown, because a duplicate would not get it (P2). */
 static void unrecorded(struct mcp_proxy *proxy, struct mcp_request *call, const struct mcp_job *job)
 {
     char why[768];
@@ -638,7 +640,7 @@ void call_server_gone(struct mcp_proxy *proxy, struct mcp_request *call)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Whether a call of this process has the grant: its settlement wakes the duplicate. */
+/* Whether a call of this process holds the grant: settling it wakes the duplicate. */
 static bool is_ours(const struct mcp_proxy *proxy, const struct mcp_request *waiting)
 {
     for (const struct mcp_request *r = proxy->requests; r != NULL; r = r->next) {

@@ -1,4 +1,4 @@
-/* Who may come in; GET and DELETE; the start and the end. */
+/* Admission, GET and DELETE; starting and ending the endpoint. */
 #include "mcp/endpoint.h"
 
 #include <stdarg.h>
@@ -219,7 +219,7 @@ static struct mcp_stream *find_numbered(const struct mcp_session *session, uint6
     return NULL;
 }
 
-/* What came for the client while nobody listened. */
+/* Sends what arrived for the client while it was not listening. */
 static void give_unheard(struct mcp_stream *stream)
 {
     struct mcp_session *session = stream->session;
@@ -267,7 +267,7 @@ static void resume(
         return;
     }
     stream->number = of;
-    if (old != NULL) { /* it takes over: the old connection may not have been missed yet */
+    if (old != NULL) { /* the loss of the old connection may not have been noticed yet */
         stream->events = old->events;
         stream->pending = old->pending;
         old->pending = NULL;

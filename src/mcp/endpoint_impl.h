@@ -14,7 +14,7 @@
 #include "mcp/reply.h"
 
 enum {
-    MCP_SESSION_ID_BYTES = 33,          /* 128 random bits in hex: nobody guesses it */
+    MCP_SESSION_ID_BYTES = 33,          /* 128 random bits in hex: it cannot be guessed */
     MCP_PRINCIPAL_BYTES = 96,           /* "api-key:" and a digest */
     MCP_AUTHORIZATION_BYTES = 16 << 10, /* as much as a head may have */
 };
@@ -63,10 +63,10 @@ struct mcp_session {
     char principal[MCP_PRINCIPAL_BYTES];
     char authorization[MCP_AUTHORIZATION_BYTES]; /* wiped at its end */
     bool can_prime;  /* its protocol knows events without data (2025-11-25) */
-    bool is_closing; /* the thread was told to end */
+    bool is_closing; /* the thread was asked to end */
     bool is_hurried;
     uint64_t used_ms;  /* the last time that a client was there */
-    uint64_t close_ms; /* when it was told to end */
+    uint64_t close_ms; /* when it was asked to end */
     struct mcp_stream *streams;
     size_t stream_count;
     uint64_t numbers;         /* of streams, from 1, or of requests of a lane, so far */
@@ -128,7 +128,7 @@ struct mcp_session *mcp_session_open(
     struct mcp_endpoint *endpoint, const struct mcp_opening *opening, struct err *err);
 /* The lane of a principal; NULL: there is none. */
 struct mcp_session *mcp_session_lane(const struct mcp_endpoint *endpoint, struct slice principal);
-/* Tell its thread to end. Its streams end when the thread has ended. */
+/* Asks its thread to end. Its streams end when the thread has ended. */
 void mcp_session_close(struct mcp_session *session);
 /* Do what is due. */
 void mcp_session_tick(struct mcp_session *session, uint64_t now_ms);

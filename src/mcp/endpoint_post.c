@@ -1,4 +1,4 @@
-/* POST: messages of clients, on their way to a session. */
+/* POST: messages from clients to a session. */
 #include <stdio.h>
 
 #include "base/base64.h"
@@ -32,7 +32,7 @@ static bool is_type(struct slice value, const char *type)
            (value.len == len || value.data[len] == ';' || value.data[len] == ' ');
 }
 
-/* Whether an answer of that type is wanted; a client that does not say so takes all. */
+/* Whether the client accepts an answer of that type. Without an Accept field it accepts all. */
 static bool accepts(const struct http_head *head, const char *type)
 {
     struct slice name = SLICE_LIT("Accept");
@@ -96,7 +96,7 @@ struct repeated {
     const char *wrong; /* the name of a field that differs; NULL: none */
 };
 
-/* A value as it was before it was put into a field; false: it is not one. */
+/* Decodes a field's value; false: it is invalid. */
 static bool plain_of(struct slice value, char bytes[VALUE_BYTES_MAX], struct slice *ret)
 {
     static const char sentinel[] = "=?base64?";
@@ -137,8 +137,8 @@ static bool has_meta(const struct mcp_message *message)
                JSON_OBJECT);
 }
 
-/* MCP 2026-07-28: what header fields repeat must be what the message says. Fields of arguments
- * (Mcp-Param-*) are made anew for the server, from the message. */
+/* MCP 2026-07-28: header fields that repeat parts of the message must match it. Fields of arguments
+ * (Mcp-Param-*) are made from the message again for the server. */
 static bool check_repeated(const struct posted *posted)
 {
     static const struct mcp_tools none = {.count = 0};
@@ -205,7 +205,7 @@ static void note_id(void *context, struct slice id)
     }
 }
 
-/* The requests of a session's message: their ids are the client's. */
+/* Notes the requests in a session's message; their ids are the client's. */
 static const char *await_own(struct mcp_stream *stream, struct slice line)
 {
     struct noting noting = {.stream = stream, .text = line};
@@ -252,7 +252,7 @@ static void put_shared(struct buf *out, struct slice text, const struct mcp_pend
     buf_slice(out, slice_of(at, (size_t)(text.data + text.len - at)));
 }
 
-/* A lane has many clients: the id and the token become unique. line is replaced. */
+/* A lane has many clients, so the id and the token are made unique. Replaces line. */
 static const char *await_shared(struct mcp_stream *stream, struct buf *line)
 {
     struct mcp_session *session = stream->session;
@@ -287,7 +287,7 @@ static const char *await_shared(struct mcp_stream *stream, struct buf *line)
     return is_fine ? NULL : "out of memory";
 }
 
-/* A stream that was not used yet goes, and its exchange is answered with a refusal. */
+/* Frees a stream that was not used yet, and answers its exchange with a refusal. */
 static void refuse_stream(
     struct posted *posted, struct mcp_stream *stream, unsigned status, int code, const char *text)
 {
@@ -307,7 +307,7 @@ static void refuse_put(const struct posted *posted, enum status status)
                           : "out of memory; nothing was done");
 }
 
-/* Notifications and answers: accepted is all that can be said of them. */
+/* Notifications and answers: all that can be reported is that they were accepted. */
 static void pass(struct posted *posted, struct mcp_session *session)
 {
     enum status status = mcp_channel_put(&session->channel, buf_view(&posted->line), posted->key);
@@ -375,7 +375,8 @@ static bool is_stateless(const struct posted *posted)
            (posted->version.len == len && memcmp(posted->version.data, last, len) > 0);
 }
 
-/* A header that names no version of MCP is an error; one without a header is of 2025-03-26. */
+/* A header with an unknown version of MCP is an error; a request without the header is of
+ * 2025-03-26. */
 static bool check_version(const struct posted *posted)
 {
     static const char *const known[] = {"", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"};

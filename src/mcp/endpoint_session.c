@@ -8,7 +8,7 @@
 #include "mcp/proxy.h"
 #include "mcp/scan.h"
 
-/* Something from a session's thread, on its way to the loop. */
+/* An event from a session's thread to the loop. */
 struct session_note {
     struct net_task task;
     struct mcp_session *session;
@@ -42,7 +42,7 @@ void mcp_session_close(struct mcp_session *session)
     }
 }
 
-/* The one that was idle longest makes room; clients open a new one when theirs is gone. */
+/* Ends the session that was idle longest, to make room. Its client opens a new one. */
 static void make_room(struct mcp_endpoint *endpoint)
 {
     struct mcp_session *oldest = NULL;
@@ -139,7 +139,7 @@ struct mcp_session *mcp_session_open(
     return session;
 }
 
-/* The thread has left: what was not answered gets an error. */
+/* The thread has left: requests without an answer get an error. */
 static void end_session(struct mcp_session *session)
 {
     struct mcp_endpoint *endpoint = session->endpoint;
@@ -293,7 +293,7 @@ static bool answer(struct mcp_session *session, struct slice line, struct slice 
     return true;
 }
 
-/* A batch is answered as one (MCP 2025-03-26): it is of the stream that its first answer is of. */
+/* A batch gets one answer (MCP 2025-03-26), which goes to the stream of its first request. */
 static bool answer_batch(struct mcp_session *session, struct slice line)
 {
     struct mcp_scan scan;
@@ -340,8 +340,8 @@ static void hold_unheard(struct mcp_session *session, struct slice line)
     session->unheard_count++;
 }
 
-/* A message of the server that names no request: if one request runs, it is about that; else it
- * goes where the client listens. */
+/* A message from the server that names no request. If exactly one request runs, it belongs to that;
+ * otherwise it goes to the stream on which the client listens. */
 static struct mcp_stream *best_stream(const struct mcp_session *session)
 {
     struct mcp_stream *listening = NULL;
@@ -449,7 +449,7 @@ static void give(void *context, struct slice line, struct slice about)
     net_loop_post(session->endpoint->loop, &note->task);
 }
 
-/* Nobody is let into a session whose server has ended: its client opens a new one. */
+/* A session whose server has ended accepts nothing: its client opens a new one. */
 static void run_ending(struct net_task *task)
 {
     mcp_session_close(

@@ -50,14 +50,14 @@ struct mcp_pending *mcp_stream_await(struct mcp_stream *stream)
     return pending;
 }
 
-/* What was given to the connection has left it, or never will. */
+/* The bytes given to the connection were sent, or never will be. */
 static void settle(struct mcp_stream *stream)
 {
     mcp_channel_read(&stream->session->channel, stream->owed_bytes);
     stream->owed_bytes = 0;
 }
 
-/* Break off the answer, if there still is somebody to get one. */
+/* Breaks off the answer if the client is still connected. */
 static void let_go(struct mcp_stream *stream)
 {
     struct http_exchange *exchange = stream->exchange;
@@ -175,7 +175,8 @@ void mcp_event_free(const struct mem *mem, struct mcp_event *event)
     mem_free(mem, event);
 }
 
-/* Keep it for Last-Event-ID; the oldest make room. Short of memory it is not kept. */
+/* Stores the event for Last-Event-ID, and drops the oldest ones to make room. Without memory it is
+ * not stored. */
 static void keep(struct mcp_stream *stream, struct slice line)
 {
     struct mcp_session *session = stream->session;

@@ -9,7 +9,7 @@
 
 /* ---- header fields --------------------------------------------------------------------------- */
 
-/* A list that is short of memory sends less; then the server refuses the message. */
+/* If memory is short, the list lacks fields; the server then refuses the message. */
 static void add_line(struct curl_slist **list, const char *name, const char *value)
 {
     char line[MCP_HTTP_FIELD_BYTES_MAX + 64];
@@ -139,7 +139,7 @@ static const char *head_field(const struct mcp_exchange *exchange, const char *n
                : "";
 }
 
-/* The status and the fields of the answer are there. */
+/* The status and the fields of the answer have arrived. */
 static void take_head(struct mcp_exchange *exchange)
 {
     struct mcp_http *http = exchange->http;
@@ -232,7 +232,7 @@ static void check_fresh(void *context, struct slice id)
         freshness->is_fresh && proxy_may_send(http->options.proxy, id, http->now_ms);
 }
 
-/* libcurl has a connection. It may have waited for it long enough for a grant to grow old. */
+/* libcurl has a connection. It may have waited so long for it that the grant is no longer fresh. */
 static bool may_send(void *context)
 {
     struct freshness freshness = {.exchange = context, .is_fresh = true};

@@ -1,4 +1,5 @@
-/* What is sent when, and the session. exchange.c has one request and its answer. */
+/* The session, and the order in which messages are sent. exchange.c has one request and its
+ * answer. */
 #include "mcp/http.h"
 
 #include <stdio.h>
@@ -86,7 +87,7 @@ static void lose(void *context, struct slice id)
     }
 }
 
-/* The end of an exchange; what still waits for an answer gets none (MH2). */
+/* Ends an exchange; requests that still wait for an answer are reported as unanswered (MH2). */
 static void lost(struct mcp_exchange *exchange, bool was_sent, const char *why)
 {
     struct awaiting awaiting = {
@@ -103,7 +104,7 @@ static void lost(struct mcp_exchange *exchange, bool was_sent, const char *why)
 
 /* ---- the session ----------------------------------------------------------------------------- */
 
-/* The server's own messages; once the session is open. */
+/* Opens the stream of the server's own messages, when the session is open. */
 static void hear(struct mcp_http *http)
 {
     if (http->version[0] == '\0' || has_kind(http, MCP_EXCHANGE_LISTEN) || http->is_deaf) {
@@ -125,7 +126,7 @@ void mcp_http_opened(struct mcp_http *http, struct slice message)
     }
 }
 
-/* The server has forgotten the session: what it did not read waits for a new one. */
+/* The server has forgotten the session: messages that it did not read wait for a new one. */
 static void reopen(struct mcp_http *http)
 {
     if (has_kind(http, MCP_EXCHANGE_REOPEN) || has_kind(http, MCP_EXCHANGE_OPENED)) {
@@ -184,7 +185,7 @@ static void reopened(struct mcp_exchange *exchange, bool is_accepted)
 
 /* ---- the end of an exchange ------------------------------------------------------------------ */
 
-/* A later GET may bring the rest: the server gave its events ids. */
+/* A later GET may bring the rest, because the server's events have ids. */
 static bool may_resume(const struct mcp_exchange *exchange)
 {
     return !exchange->is_stateless && exchange->sse.last_id[0] != '\0' && !exchange->is_given_up &&
@@ -220,8 +221,8 @@ static void listened(struct mcp_exchange *exchange, const struct attempt_facts *
     }
 }
 
-/* Statuses by which a server says that it did not act: all that blame the request, and those by
- * which it asks for patience. */
+/* Statuses that mean that the server did not act: those that reject the request, and those that ask
+ * for a later retry. */
 static bool is_refusal(int status)
 {
     return (status >= 400 && status < 500) || status == 503;
@@ -564,6 +565,7 @@ enum status mcp_http_new(
     enum status status = OK;
     if (once_client_new(&client, &http->client, &error) != ONCE_OK) {
         status = err_set(err, E_INVALID, "%s", error.text);
+        err_hint(err, "%s", error.hint);
     }
     if (status == OK && (http->multi = curl_multi_init()) == NULL) {
         status = err_set(err, E_NOMEM, "out of memory");

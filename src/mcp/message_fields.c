@@ -1,4 +1,5 @@
-/* What the header fields of a POST repeat of its message (MCP 2026-07-28, "Request Metadata"). */
+/* The parts of a message that the header fields of its POST repeat (MCP 2026-07-28, "Request
+ * Metadata"). */
 #include <stdio.h>
 
 #include "base/base64.h"
@@ -10,24 +11,18 @@ enum { FIELD_BYTES_MAX = 4096, NAME_BYTES_MAX = 256 };
 
 static const char sentinel[] = "=?base64?";
 
-static struct slice text_of(const struct json_value *object, const char *name)
-{
-    const struct json_value *value = json_find(object, slice_str(name));
-    return json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
-}
-
 void mcp_message_read(struct mcp_message *message, struct slice text, const struct json_value *root)
 {
     const struct json_value *params = json_find(root, SLICE_LIT("params"));
     *message = (struct mcp_message){.text = text,
         .root = root,
-        .method = text_of(root, "method"),
-        .version = text_of(
+        .method = json_string(root, "method"),
+        .version = json_string(
             json_find(params, SLICE_LIT("_meta")), "io.modelcontextprotocol/protocolVersion")};
     message->is_request = message->method.len > 0 && json_find(root, SLICE_LIT("id")) != NULL;
     for (uint32_t i = 0; json_is(root, JSON_ARRAY) && i < root->count; i++) {
         const struct json_value *item = &root->items[i];
-        message->is_request = message->is_request || (text_of(item, "method").len > 0 &&
+        message->is_request = message->is_request || (json_string(item, "method").len > 0 &&
                                                          json_find(item, SLICE_LIT("id")) != NULL);
     }
 }
@@ -49,7 +44,8 @@ static bool is_plain(struct slice value)
     return value.len > 0 && !is_padded && !is_sentinel;
 }
 
-/* A value that is too long is left out: the server refuses the message, and nothing is done. */
+/* A value that is too long is left out; the server then refuses the message, and nothing is
+ * done. */
 static void put_field(struct slice value, const char *name,
     void (*add)(void *context, const char *name, struct slice value), void *context)
 {
@@ -99,12 +95,12 @@ void mcp_message_fields(const struct mcp_message *message, const struct mcp_tool
     }
     put_field(method, "Mcp-Method", add, context);
     if (slice_is(method, "tools/call") || slice_is(method, "prompts/get")) {
-        put_field(text_of(params, "name"), "Mcp-Name", add, context);
+        put_field(json_string(params, "name"), "Mcp-Name", add, context);
     } else if (slice_is(method, "resources/read")) {
-        put_field(text_of(params, "uri"), "Mcp-Name", add, context);
+        put_field(json_string(params, "uri"), "Mcp-Name", add, context);
     }
     const struct mcp_tool *tool =
-        slice_is(method, "tools/call") ? tools_find(tools, text_of(params, "name")) : NULL;
+        slice_is(method, "tools/call") ? tools_find(tools, json_string(params, "name")) : NULL;
     if (tool != NULL) {
         put_params(message, tool, add, context);
     }

@@ -1,5 +1,5 @@
-/* What has not been sent, or is not settled; and requests that a server over HTTP will not answer,
- * one by one, while the server itself is still there. */
+/* Calls that have not been sent or settled; and requests that a server over HTTP will not answer,
+ * although the server itself is still there. */
 #include <stdio.h>
 
 #include "base/limits.h"

@@ -103,7 +103,7 @@ static void init_job(struct mcp_job *job, struct mcp_request *request, const str
     buf_init(&job->words, mem, LIMIT_DIFF_BYTES_MAX);
 }
 
-/* At the end of the list: it is in the order of arrival. NULL: out of memory. */
+/* Adds it at the end of the list, which is in the order of arrival. NULL: out of memory. */
 static struct mcp_request *add_request(struct mcp_proxy *proxy, enum mcp_request_kind kind)
 {
     const struct mem *mem = proxy->options.mem;
@@ -149,8 +149,8 @@ void proxy_sweep(struct mcp_proxy *proxy)
     }
 }
 
-/* The oldest of a kind that may be forgotten makes room: a plain request loses nothing but the
- * check that its id is not used twice, and a late one only that a late answer is sealed. */
+/* Forgets the oldest request that may be forgotten, to make room. For a plain request only the
+ * check is lost that its id is not used twice; for a late call, that its late answer is sealed. */
 static bool make_room(struct mcp_proxy *proxy)
 {
     if (proxy->request_count < MCP_REQUESTS_MAX) {
@@ -336,12 +336,6 @@ static void list_answered(
 
 /* ---- from the client ------------------------------------------------------------------------- */
 
-static struct slice member_text(const struct json_value *object, const char *name)
-{
-    const struct json_value *value = json_find(object, slice_str(name));
-    return json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
-}
-
 /* A cancelled request gets no answer (MCP, "Cancellation"). */
 static void cancel(struct mcp_proxy *proxy, struct slice text, const struct json_value *root)
 {
@@ -410,7 +404,7 @@ static void read_request(
 
 static void read_message(struct mcp_proxy *proxy, struct slice text, const struct json_value *root)
 {
-    struct slice method = member_text(root, "method");
+    struct slice method = json_string(root, "method");
     if (method.len == 0) {
         proxy_to_server(proxy, text); /* an answer to the server, or nothing that we know */
     } else if (json_find(root, SLICE_LIT("id")) != NULL) {
@@ -429,7 +423,7 @@ static void read_message(struct mcp_proxy *proxy, struct slice text, const struc
 static bool needs_care(struct mcp_proxy *proxy, struct slice text, const struct json_value *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
-        struct slice method = member_text(&list->items[i], "method");
+        struct slice method = json_string(&list->items[i], "method");
         const struct json_value *id = json_find(&list->items[i], SLICE_LIT("id"));
         bool is_used =
             method.len > 0 && id != NULL && proxy_find(proxy, json_raw(text, id)) != NULL;
@@ -440,12 +434,12 @@ static bool needs_care(struct mcp_proxy *proxy, struct slice text, const struct 
     return false;
 }
 
-/* A batch that passes as it stands. Its ids are noted: none may be used for a call meanwhile. */
+/* Passes a batch on unchanged. Its ids are noted, so that no call uses one of them meanwhile. */
 static void pass_batch(struct mcp_proxy *proxy, struct slice text, const struct json_value *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         const struct json_value *item = &list->items[i];
-        struct slice method = member_text(item, "method");
+        struct slice method = json_string(item, "method");
         const struct json_value *id = json_find(item, SLICE_LIT("id"));
         if (method.len > 0 && id != NULL) {
             struct mcp_request *request = make_room(proxy) ? add_request(proxy, MCP_PLAIN) : NULL;
@@ -460,7 +454,7 @@ static void pass_batch(struct mcp_proxy *proxy, struct slice text, const struct 
     proxy_to_server(proxy, text);
 }
 
-/* The server might read as a call what we cannot read, so it does not get it (P6). */
+/* The server might read a call in text that we cannot read, so the text is not passed on (P6). */
 static void refuse_unread(
     struct mcp_proxy *proxy, struct slice text, enum status status, const struct err *err)
 {
@@ -470,7 +464,7 @@ static void refuse_unread(
         status == E_INVALID ? MCP_PARSE_ERROR : MCP_INVALID_REQUEST, reason);
 }
 
-/* A batch is taken apart where Once has to see its messages, and answered as one again. */
+/* A batch is split if Once has to handle its messages; the answers are sent as one batch again. */
 static void read_batch(struct mcp_proxy *proxy, struct slice text, const struct json_value *list)
 {
     if (!needs_care(proxy, text, list)) {
@@ -531,7 +525,7 @@ void proxy_client_too_long(struct mcp_proxy *proxy)
 
 /* ---- from the server ------------------------------------------------------------------------- */
 
-/* The members of a message that matter here, as they stand. */
+/* The members of a message that matter here, as written. */
 struct mcp_received {
     struct slice id;
     struct slice method;
@@ -560,7 +554,7 @@ static bool receive(struct slice text, struct mcp_received *ret)
     return !scan.is_broken;
 }
 
-/* The server is at work on a call: its time starts again. */
+/* The server reports progress of a call: its timeout starts again. */
 static void note_progress(struct mcp_proxy *proxy, struct slice params)
 {
     struct buf token;
@@ -576,7 +570,7 @@ static void note_progress(struct mcp_proxy *proxy, struct slice params)
     buf_release(&token);
 }
 
-/* A request or notification of the server; it passes in any case. */
+/* A request or notification from the server, which is always passed on. */
 static void note_server(struct mcp_proxy *proxy, const struct mcp_received *message)
 {
     if (slice_is(message->method, "\"notifications/progress\"")) {
@@ -623,7 +617,7 @@ static void server_message(struct mcp_proxy *proxy, struct slice text)
     }
 }
 
-/* Whether an array of answers has one that must not pass as it stands. */
+/* Whether an array of answers has one that must not be passed on unchanged. */
 static bool has_ours(struct mcp_proxy *proxy, struct slice text)
 {
     struct mcp_scan scan;

@@ -4,7 +4,7 @@
  *   proxy.c   messages: what they are, and where they go
  *   outstanding.c   what is not sent, answered or settled yet
  *   calls.c   the life of a guarded call
- *   words.c   what a model reads when Once answers itself
+ *   model_texts.c   what a model reads when Once answers itself
  */
 #ifndef ONCE_MCP_PROXY_IMPL_H
 #define ONCE_MCP_PROXY_IMPL_H
@@ -54,7 +54,7 @@ void call_tick(struct mcp_proxy *proxy, struct mcp_request *call);
 int64_t call_due(const struct mcp_proxy *proxy, const struct mcp_request *call);
 void call_send(struct mcp_proxy *proxy, struct mcp_request *call);
 
-/* ---- words.c: each appends an answer to out ---- */
+/* ---- model_texts.c: each appends an answer to out ---- */
 
 struct mcp_words {
     const struct mcp_proxy *proxy;

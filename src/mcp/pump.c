@@ -11,8 +11,8 @@
 enum {
     WRITE_BYTES = 4096,         /* PIPE_BUF: a writable descriptor takes that without blocking */
     QUEUED_BYTES_MAX = 8 << 20, /* the other side is not read while more is waiting */
-    DRAIN_MS = 1000,            /* what the server's own children may still write after its end */
-    HURRY_MS = 5000,            /* before a server that was told to end is told again */
+    DRAIN_MS = 1000, /* how long the server's own children may still write after its end */
+    HURRY_MS = 5000, /* before a server that was asked to end is asked again */
     POLL_MS_MAX = 60000,
 };
 
@@ -33,7 +33,7 @@ struct pump {
     bool is_gone;       /* a server over HTTP: nothing comes from it any more */
     bool is_hurried;    /* by the channel */
     bool is_told;       /* the channel knows that the server has ended */
-    int64_t hurry_ms;   /* when the server is told again */
+    int64_t hurry_ms;   /* when the server is asked again */
     int64_t drained_ms; /* after its end: how long its output is read */
 };
 
@@ -113,7 +113,7 @@ static bool has_room(const struct pump *pump)
            queue_front(&pump->proxy->to_server).len < QUEUED_BYTES_MAX;
 }
 
-/* The server is told to end, and again after a while. */
+/* Asks the server to end, and again after a while. */
 static void hurry(struct pump *pump)
 {
     if (pump->options->http != NULL && !pump->is_hurried) {
@@ -126,7 +126,7 @@ static void hurry(struct pump *pump)
     }
 }
 
-/* What the client sent, as far as there is room for it. */
+/* Reads what the client sent, as far as there is room. */
 static void take_parcels(struct pump *pump)
 {
     struct mcp_channel *channel = pump->options->channel;
@@ -173,7 +173,7 @@ static void end_server(struct pump *pump)
     proxy_server_gone(pump->proxy, now(pump));
 }
 
-/* Lines that may go to a server over HTTP; a granted call as soon as everything before it has. */
+/* Sends lines to a server over HTTP; a granted call as soon as everything before it was sent. */
 static void write_http(struct pump *pump)
 {
     struct mcp_queue *queue = &pump->proxy->to_server;
@@ -194,7 +194,7 @@ static void write_http(struct pump *pump)
     }
 }
 
-/* A granted call goes out as soon as everything before it has. */
+/* Sends a granted call as soon as everything before it was sent. */
 static void write_server(struct pump *pump)
 {
     struct mcp_queue *queue = &pump->proxy->to_server;
@@ -263,7 +263,7 @@ static int wait_ms(const struct pump *pump)
     return left_ms < 0 ? 0 : left_ms > POLL_MS_MAX ? POLL_MS_MAX : (int)left_ms;
 }
 
-/* What may be read and written now; a descriptor of -1 is ignored by poll(2). */
+/* The descriptors that may be read and written now; poll(2) ignores -1. */
 static void choose(const struct pump *pump, struct pollfd fds[FDS])
 {
     size_t client_bytes = queue_front(&pump->proxy->to_client).len;
@@ -305,7 +305,7 @@ static void act(struct pump *pump, const struct pollfd fds[FDS])
     }
     if (fds[TO_CLIENT].revents != 0 && !write_some(pump->to_client, &pump->proxy->to_client)) {
         pump->to_client = -1;
-        pump->client.fd = -1; /* nobody is there: the server may end */
+        pump->client.fd = -1; /* the client has gone: the server may end */
     }
 }
 

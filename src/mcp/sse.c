@@ -43,7 +43,8 @@ static void dispatch(struct sse *sse)
     }
 }
 
-/* An id that cannot be sent back in a header is none: the stream cannot be resumed after it. */
+/* An id that cannot be sent back in a header counts as absent: the stream cannot be resumed after
+ * it. */
 static void take_id(struct sse *sse, struct slice value)
 {
     bool is_usable = value.len <= SSE_ID_BYTES_MAX;

@@ -61,7 +61,7 @@ const struct mcp_tool *tools_find(const struct mcp_tools *tools, struct slice na
     return NULL;
 }
 
-/* Add a tool, or replace it. False: the table is full, or memory is. */
+/* Adds a tool, or replaces it. False: the table is full, or out of memory. */
 static bool remember(struct mcp_tools *tools, const struct mcp_tool *tool)
 {
     for (size_t i = 0; i < tools->count; i++) {
@@ -109,7 +109,7 @@ struct mcp_edits {
     size_t count;
 };
 
-/* Append members to an object, of which one edit is made at most. */
+/* Appends members to an object. An object is edited at most once. */
 static void add_members(struct mcp_edits *edits, const struct json_value *object,
     struct slice first, struct slice second)
 {

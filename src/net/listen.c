@@ -178,7 +178,8 @@ static int tcp_socket(const struct net_address *address, bool is_shared)
     return fd;
 }
 
-/* With SO_REUSEPORT a second server would share the port in silence; one without it is refused. */
+/* With SO_REUSEPORT a second server would silently share the port; without it, the second is
+ * refused. */
 static enum status probe(struct net_address *address, struct err *err)
 {
     int fd = tcp_socket(address, false);

@@ -39,8 +39,9 @@ void net_stream_connected(struct net_stream *stream, const char *failure)
     stream->events->connected(stream, failure);
 }
 
-/* libuv calls a reset an end when bytes before it were read in the same turn: it sees the hang-up
- * and not its cause. Where an answer lasts until the end, half of one would pass for a whole. */
+/* If bytes were read in the same turn, libuv reports a reset as an end: it sees the hang-up but not
+ * its cause. If the end of the connection ends an answer, half an answer would then look
+ * complete. */
 static int cause_of_end(struct net_stream *stream)
 {
     int failure = 0;

@@ -144,24 +144,28 @@ void net_tls_context_switch(struct net_tls_context *context, bool is_good)
     context->loaded = NULL;
 }
 
-static char *copy_text(const struct mem *mem, const char *text)
+/* NULL: E_NOMEM. */
+static struct net_tls_context *context_new(const struct mem *mem, struct err *err)
 {
-    size_t bytes = strlen(text) + 1;
-    char *copy = mem_alloc(mem, bytes);
-    return copy == NULL ? NULL : memcpy(copy, text, bytes);
+    struct net_tls_context *context = mem_zalloc(mem, 1, sizeof *context);
+    if (context == NULL) {
+        (void)err_set(err, E_NOMEM, "out of memory");
+        return NULL;
+    }
+    context->mem = mem;
+    pthread_mutex_init(&context->lock, NULL);
+    return context;
 }
 
 enum status net_tls_context_new(const struct mem *mem, const char *cert_file, const char *key_file,
     struct net_tls_context **ret_context, struct err *err)
 {
-    struct net_tls_context *context = mem_zalloc(mem, 1, sizeof *context);
+    struct net_tls_context *context = context_new(mem, err);
     if (context == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
+        return E_NOMEM;
     }
-    context->mem = mem;
-    pthread_mutex_init(&context->lock, NULL);
-    context->cert_file = copy_text(mem, cert_file);
-    context->key_file = copy_text(mem, key_file);
+    context->cert_file = mem_copy_text(mem, slice_str(cert_file));
+    context->key_file = mem_copy_text(mem, slice_str(key_file));
     enum status status = context->cert_file == NULL || context->key_file == NULL
                              ? err_set(err, E_NOMEM, "out of memory")
                              : net_tls_context_load(context, err);
@@ -192,12 +196,10 @@ static enum status client_load(SSL_CTX *made, const char *ca_file, struct err *e
 enum status net_tls_client_context_new(const struct mem *mem, const char *ca_file,
     struct net_tls_context **ret_context, struct err *err)
 {
-    struct net_tls_context *context = mem_zalloc(mem, 1, sizeof *context);
+    struct net_tls_context *context = context_new(mem, err);
     if (context == NULL) {
-        return err_set(err, E_NOMEM, "out of memory");
+        return E_NOMEM;
     }
-    context->mem = mem;
-    pthread_mutex_init(&context->lock, NULL);
     ERR_clear_error();
     context->in_use = context_make(TLS_client_method());
     enum status status = context->in_use == NULL

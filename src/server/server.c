@@ -8,14 +8,13 @@
  */
 #include "server/server.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "http/fields.h"
 #include "server/impl.h"
 #include "store/journal/journal.h"
@@ -441,10 +440,9 @@ static bool is_busy(const struct server *server)
 /* Wait for calls in progress: if they were cut now, they would be unknown. */
 static bool wait_for_busy(const struct server *server)
 {
-    static const struct timespec rest = {.tv_nsec = 5000000};
     uint64_t until = clock_nanos() + (uint64_t)server->config->drain_ms * 1000000;
     while (is_busy(server) && clock_nanos() < until && !http_server_is_hurried(server->http)) {
-        (void)nanosleep(&rest, NULL);
+        clock_sleep_ms(5);
     }
     return !is_busy(server);
 }
@@ -507,7 +505,6 @@ static bool is_quiet(struct server *server)
  * client is gone, and so does a question of the gateway's. A stopped engine answers too. */
 static void end_exchanges(struct server *server)
 {
-    static const struct timespec rest = {.tv_nsec = 1000000};
     engine_end_waits(server->engine);
     if (!server->is_drained) {
         (void)http_server_drain(server->http, 0); /* every exchange that had to be waited for has
@@ -519,7 +516,7 @@ static void end_exchanges(struct server *server)
         }
     }
     while (!is_quiet(server)) {
-        (void)nanosleep(&rest, NULL);
+        clock_sleep_ms(1);
     }
 }
 

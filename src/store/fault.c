@@ -184,19 +184,6 @@ static enum status fault_mark(struct store *store, bool on, struct err *err)
 
 static const struct store_soon fault_soon = {.is_marked = fault_is_marked, .mark = fault_mark};
 
-/* Functions that the wrapped store may lack. */
-static void fault_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
-{
-    ops->open_reader = wrapped->open_reader == NULL ? NULL : fault_open_reader;
-    ops->shared = wrapped->shared;
-    ops->settle = wrapped->settle == NULL ? NULL : fault_inner_settle;
-    ops->beat = wrapped->beat == NULL ? NULL : fault_inner_beat;
-    ops->listen = wrapped->listen == NULL ? NULL : fault_listen;
-    ops->chains = wrapped->chains == NULL ? NULL : fault_inner_chains;
-    ops->caution = wrapped->caution == NULL ? NULL : fault_caution;
-    ops->soon = wrapped->soon == NULL ? NULL : &fault_soon;
-}
-
 static const struct store_housekeeping fault_housekeeping = {
     .maintain = fault_maintain,
     .removable = fault_removable,
@@ -217,6 +204,13 @@ static const struct store_ops fault_ops = {
     .head = fault_head,
     .identity = fault_identity,
     .close = fault_close,
+    .open_reader = fault_open_reader,
+    .settle = fault_inner_settle,
+    .beat = fault_inner_beat,
+    .listen = fault_listen,
+    .chains = fault_inner_chains,
+    .caution = fault_caution,
+    .soon = &fault_soon,
     .housekeeping = &fault_housekeeping,
 };
 
@@ -229,7 +223,7 @@ enum status fault_new(
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
     fault->ops = fault_ops;
-    fault_ops_optional(&fault->ops, wrapped->ops);
+    store_ops_limit(&fault->ops, wrapped->ops);
     fault->store.ops = &fault->ops;
     fault->mem = mem;
     fault->wrapped = wrapped;

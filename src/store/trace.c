@@ -151,19 +151,6 @@ static enum status trace_mark(struct store *store, bool on, struct err *err)
 
 static const struct store_soon trace_soon = {.is_marked = trace_is_marked, .mark = trace_mark};
 
-/* Functions that the wrapped store may lack. */
-static void trace_ops_optional(struct store_ops *ops, const struct store_ops *wrapped)
-{
-    ops->open_reader = wrapped->open_reader == NULL ? NULL : trace_open_reader;
-    ops->shared = wrapped->shared;
-    ops->settle = wrapped->settle == NULL ? NULL : trace_settle;
-    ops->beat = wrapped->beat == NULL ? NULL : trace_beat;
-    ops->listen = wrapped->listen == NULL ? NULL : trace_listen;
-    ops->chains = wrapped->chains == NULL ? NULL : trace_chains;
-    ops->caution = wrapped->caution == NULL ? NULL : trace_caution;
-    ops->soon = wrapped->soon == NULL ? NULL : &trace_soon;
-}
-
 /* The housekeeping functions of the wrapped store; no table if it has none. */
 static void trace_duties(struct trace *trace, const struct store_housekeeping *wrapped)
 {
@@ -191,6 +178,13 @@ static const struct store_ops trace_ops = {
     .head = trace_head,
     .identity = trace_identity,
     .close = trace_close,
+    .open_reader = trace_open_reader,
+    .settle = trace_settle,
+    .beat = trace_beat,
+    .listen = trace_listen,
+    .chains = trace_chains,
+    .caution = trace_caution,
+    .soon = &trace_soon,
 };
 
 enum status trace_new(struct store *wrapped, const struct mem *mem, trace_line line, void *context,
@@ -202,7 +196,7 @@ enum status trace_new(struct store *wrapped, const struct mem *mem, trace_line l
         return err_set(err, E_NOMEM, "out of memory for a store");
     }
     trace->ops = trace_ops;
-    trace_ops_optional(&trace->ops, wrapped->ops);
+    store_ops_limit(&trace->ops, wrapped->ops);
     trace_duties(trace, wrapped->ops->housekeeping);
     trace->store.ops = &trace->ops;
     trace->mem = mem;

@@ -66,4 +66,17 @@ enum { STORE_CALL_COUNT = STORE_CALL_CLOSE + 1 };
 /* "prepare", "commit", … */
 const char *store_call_name(enum store_call call);
 
+/* Leave out of a wrapper's table what the wrapped store lacks. */
+static inline void store_ops_limit(struct store_ops *ops, const struct store_ops *wrapped)
+{
+    ops->shared = wrapped->shared;
+    ops->open_reader = wrapped->open_reader == NULL ? NULL : ops->open_reader;
+    ops->settle = wrapped->settle == NULL ? NULL : ops->settle;
+    ops->beat = wrapped->beat == NULL ? NULL : ops->beat;
+    ops->listen = wrapped->listen == NULL ? NULL : ops->listen;
+    ops->chains = wrapped->chains == NULL ? NULL : ops->chains;
+    ops->caution = wrapped->caution == NULL ? NULL : ops->caution;
+    ops->soon = wrapped->soon == NULL ? NULL : ops->soon;
+}
+
 #endif

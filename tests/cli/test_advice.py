@@ -151,6 +151,42 @@ def test_why_after_a_crash_does_not_say_that_the_dead_process_said_so(once, tmp_
     assert "rule H5: the report has the fence of the current grant, so it counts" in text
 
 
+# ---- libraries that are loaded on demand
+
+
+@pytest.fixture
+def without_libraries(once, tmp_path):
+    """The loader finds empty files first."""
+    for name in ("libpq.so.5", "libcurl.so.4"):
+        (tmp_path / name).touch()
+    once.env["LD_LIBRARY_PATH"] = str(tmp_path)
+    return once
+
+
+@stores.journal_only("it does without them")
+def test_a_command_that_needs_no_library_does_without_it(without_libraries):
+    assert without_libraries.run("a", "true").code == 0
+    done = without_libraries("doctor")
+    assert done.code == 0, done
+    for package in ("libpq5", "libcurl4"):
+        assert re.search(rf"WARN  library +cannot load .*\n +fix: apt-get install {package}\n",
+            done.text), done
+
+
+@stores.journal_only("it names its own")
+@pytest.mark.parametrize(("words", "package"), [
+    (["ls", "--store", "postgres://127.0.0.1:1/x"], "libpq5"),
+    (["migrate", "--store", "postgres://127.0.0.1:1/x"], "libpq5"),
+    (["serve", "--store", "postgres://127.0.0.1:1/x"], "libpq5"),
+    (["send", "POST", "http://127.0.0.1:1/"], "libcurl4"),
+    (["ls", "--server", "http://127.0.0.1:1"], "libcurl4"),
+    (["mcp", "--upstream", "http://127.0.0.1:1/mcp"], "libcurl4")])
+def test_a_missing_library_is_named_with_its_package(without_libraries, words, package):
+    done = without_libraries(*words)
+    assert done.code > 0, done
+    assert "cannot load " in done.message and f"apt-get install {package}" in done.message, done
+
+
 # ---- doctor of a server
 
 

@@ -11,7 +11,7 @@ from conftest import BINARY, ROOT, clean_environment
 
 PAGES = ["README.md", "docs/run.md", "docs/unknown.md", "docs/verify.md", "docs/operate.md",
     "docs/config.md", "docs/gateway.md", "docs/gateway-policy.md", "docs/serve.md",
-    "docs/upgrade.md", "docs/commands.md", "docs/mcp.md"]
+    "docs/upgrade.md", "docs/commands.md", "docs/effects.md", "docs/inbox.md", "docs/mcp.md"]
 SPACES = re.compile(r"[ \t]+")
 
 

@@ -1,14 +1,13 @@
 """The effects of a command: in the outbox with its outcome, and waited for (CCO-10)."""
 import datetime
 import itertools
-import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 import stores
 from effects_help import key_file
+from json_provider import JsonProvider
 from killed_at import KilledAt
 from once_server import LIGHT, LONG, Broken, until
 
@@ -26,35 +25,14 @@ commands:
 """
 
 
-class Provider:
+class Provider(JsonProvider):
     """The handler, which returns what `args.returns` says, and the provider of its effects."""
 
     def __init__(self):
         self.calls, self.charges, self.mails = 0, [], []
         self.charge_status, self.gate = 200, threading.Event()
         self.refuses = set()  # order ids that are refused at once
-        provider = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
-                status, answer = provider.answer(self.path, body, self.headers)
-                text = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        super().__init__()
 
     def answer(self, path, body, headers):
         if path == "/handler":
@@ -71,8 +49,7 @@ class Provider:
 
     def close(self):
         self.gate.set()
-        self.server.shutdown()
-        self.server.server_close()
+        super().close()
 
 
 @pytest.fixture

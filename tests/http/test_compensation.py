@@ -1,13 +1,12 @@
 """A command is undone: its acknowledged effects, in reverse order, once each (DESIGN 10, CCO-9)."""
 import datetime
 import itertools
-import json
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 import stores
+from json_provider import JsonProvider
 from killed_at import KilledAt
 from once_server import LONG, Broken, until
 
@@ -36,7 +35,7 @@ commands:
 """
 
 
-class Provider:
+class Provider(JsonProvider):
     """The handler, which returns `args.returns`; and a provider that keeps what happened, once for
     each key. A path answers with what `says` has for it."""
 
@@ -45,28 +44,7 @@ class Provider:
         self.order = []  # path and payload of what happened, in order
         self.gates = {}
         self.lock = threading.Lock()
-        provider = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
-                status, answer = provider.answer(self.path, body, self.headers)
-                text = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        super().__init__()
 
     def answer(self, path, body, headers):
         if path == "/handler":
@@ -89,8 +67,7 @@ class Provider:
     def close(self):
         for gate in self.gates.values():
             gate.set()
-        self.server.shutdown()
-        self.server.server_close()
+        super().close()
 
 
 @pytest.fixture

@@ -979,6 +979,16 @@ static void a_stalled_process_holds_its_keys_for_a_bounded_time(void **state)
 
 /* ---- rows that somebody changed ---------------------------------------------------------- */
 
+static void the_primary_key_is_the_hash_and_the_tenant(void **state)
+{
+    struct own *own = *state;
+    assert_int_equal(ask_sql(own, "SELECT count(*) FROM pg_index WHERE indisprimary"
+                                  " AND indrelid = 'records'::regclass"
+                                  " AND pg_get_indexdef(indexrelid)"
+                                  " LIKE '%(key_hash, tenant_id)'"),
+        1); /* ADR-5 */
+}
+
 static void a_row_that_does_not_check_out_is_corrupt(void **state)
 {
     struct own *own = *state;
@@ -1151,6 +1161,7 @@ int main(void)
         OWN(two_commits_killed_after_the_log_happened_though_nobody_was_told),
         OWN(the_commit_of_a_session_that_was_ended_fails),
         OWN(a_stalled_process_holds_its_keys_for_a_bounded_time),
+        OWN(the_primary_key_is_the_hash_and_the_tenant),
         OWN(a_row_that_does_not_check_out_is_corrupt),
         OWN(a_server_that_lost_our_commits_is_an_older_copy),
         OWN(a_record_of_a_prepared_batch_is_not_forgotten),

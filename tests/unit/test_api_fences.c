@@ -5,31 +5,8 @@
 #include "api_door.h"
 #include "check_c.h"
 
-static void post(const char *target, const char *body, struct reply *ret_reply)
-{
-    house_ask(&house, "POST", target, NULL, slice_str(body), ret_reply);
-}
-
-/* Begin and give back what the holder needs. */
-struct grant {
-    char id[64];
-    char fence[32];
-};
-
-static struct grant begin(const char *body)
-{
-    struct reply reply;
-    struct grant grant;
-    post("/v1/fences", body, &reply);
-    assert_int_equal(reply.status, 201);
-    (void)snprintf(grant.id, sizeof grant.id, "%s", reply_get(&reply, "operation_id"));
-    (void)snprintf(grant.fence, sizeof grant.fence, "%s", reply_get(&reply, "fence"));
-    reply_release(&reply);
-    return grant;
-}
-
 static void holder(
-    const struct grant *grant, const char *verb, const char *members, struct reply *ret_reply)
+    const struct house_grant *grant, const char *verb, const char *members, struct reply *ret_reply)
 {
     char target[128], body[4096];
     (void)snprintf(target, sizeof target, "/v1/fences/%s/%s", grant->id, verb);
@@ -75,7 +52,7 @@ static void the_first_arrival_is_granted_and_told_where_to_look(void **state)
 static void a_duplicate_of_what_runs_is_told_to_come_back(void **state)
 {
     (void)state;
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     struct reply reply;
     char url[128];
     post("/v1/fences", BODY "}", &reply);
@@ -93,7 +70,7 @@ static void a_duplicate_of_what_runs_is_told_to_come_back(void **state)
 static void a_seal_is_final_and_replayed_byte_for_byte(void **state)
 {
     (void)state;
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     struct reply first, again, replay;
     const char *members = ",\"status\":\"executed\",\"effect_id\":\"ch_1\","
                           "\"outcome\": {\"b\" : 1.0,\"a\":[ \"]}\\\"\", \"\\u00e9\"]}";
@@ -127,7 +104,7 @@ static void a_seal_is_final_and_replayed_byte_for_byte(void **state)
 static void a_replay_has_every_member_even_without_an_outcome(void **state)
 {
     (void)state;
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     struct reply reply;
     holder(&grant, "seal", ",\"status\":\"failed\"", &reply);
     assert_string_equal(reply_get(&reply, "effect_id"), "null");
@@ -153,7 +130,7 @@ static void any_json_can_be_an_outcome(void **state)
         (void)snprintf(
             members, sizeof members, ",\"status\":\"rejected\",\"outcome\" : %s ", outcomes[i]);
         (void)snprintf(expected, sizeof expected, "\"outcome\":%s,", outcomes[i]);
-        struct grant grant = begin(body);
+        struct house_grant grant = begin(body);
         holder(&grant, "seal", members, &reply);
         assert_int_equal(reply.status, 200);
         reply_release(&reply);
@@ -172,7 +149,7 @@ static void an_outcome_past_its_limit_is_sealed_without_its_bytes(void **state)
     policy.outcome_bytes_max = 8;
     house_close(&house);
     assert_int_equal(house_open(&house, &mem_libc, &policy), OK);
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     struct reply reply;
     holder(&grant, "seal", ",\"status\":\"executed\",\"outcome\":\"123456789\"", &reply);
     assert_int_equal(reply.status, 200);
@@ -187,7 +164,7 @@ static void an_outcome_past_its_limit_is_sealed_without_its_bytes(void **state)
 static void a_different_seal_is_refused(void **state)
 {
     (void)state;
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     struct reply reply;
     holder(&grant, "seal", ",\"status\":\"executed\",\"outcome\":1", &reply);
     assert_int_equal(reply.status, 200);
@@ -204,7 +181,7 @@ static void another_fence_is_stale(void **state)
 {
     static const char *const verbs[] = {"seal", "release", "unknown", "renew"};
     (void)state;
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     (void)snprintf(grant.fence, sizeof grant.fence, "987654");
     for (size_t i = 0; i < 4; i++) {
         struct reply reply;
@@ -218,7 +195,7 @@ static void another_fence_is_stale(void **state)
 static void what_was_released_can_be_begun_again(void **state)
 {
     (void)state;
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     struct reply reply;
     holder(&grant, "release", ",\"reason\":\"no stock\"", &reply);
     assert_int_equal(reply.status, 200);
@@ -240,7 +217,7 @@ static void what_was_released_can_be_begun_again(void **state)
 static void what_nobody_knows_is_held_unless_taken_over(void **state)
 {
     (void)state;
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     struct reply reply;
     holder(&grant, "unknown", ",\"reason\":\"timeout\"", &reply);
     assert_int_equal(reply.status, 200);
@@ -265,7 +242,7 @@ static void what_nobody_knows_is_held_unless_taken_over(void **state)
 static void a_lease_is_renewed(void **state)
 {
     (void)state;
-    struct grant grant = begin(BODY ",\"lease\":\"1s\"}");
+    struct house_grant grant = begin(BODY ",\"lease\":\"1s\"}");
     struct reply reply, again;
     holder(&grant, "renew", ",\"lease\":\"1h\"", &reply);
     assert_int_equal(reply.status, 200);
@@ -283,7 +260,7 @@ static void a_lease_is_renewed(void **state)
 static void a_conflict_is_explained_and_shows_nothing_else(void **state)
 {
     (void)state;
-    struct grant grant = begin(BODY "}");
+    struct house_grant grant = begin(BODY "}");
     struct reply reply;
     holder(&grant, "seal",
         ",\"status\":\"executed\",\"effect_id\":\"ch_secret\",\"outcome\":\"secret\"", &reply);
@@ -342,9 +319,10 @@ static void payloads_are_compared_by_value_and_never_lossily(void **state)
 static void scopes_and_principals_separate_keys(void **state)
 {
     (void)state;
-    struct grant a = begin(BODY "}");
-    struct grant b = begin(BODY ",\"principal\":\"alice\"}");
-    struct grant c = begin("{\"scope\":\"other\",\"key\":\"k1\",\"payload\":{\"amount\":100}}");
+    struct house_grant a = begin(BODY "}");
+    struct house_grant b = begin(BODY ",\"principal\":\"alice\"}");
+    struct house_grant c =
+        begin("{\"scope\":\"other\",\"key\":\"k1\",\"payload\":{\"amount\":100}}");
     assert_string_not_equal(a.id, b.id);
     assert_string_not_equal(a.id, c.id);
 }
@@ -371,8 +349,8 @@ static void a_key_is_derived_from_its_source_and_the_tenant(void **state)
 static void a_stale_operation_and_a_bad_id_are_the_same_404(void **state)
 {
     (void)state;
-    struct grant absent = {"op_018f0000-0000-7000-8000-000000000000", "1"};
-    struct grant bad = {"nonsense", "1"};
+    struct house_grant absent = {"op_018f0000-0000-7000-8000-000000000000", "1"};
+    struct house_grant bad = {"nonsense", "1"};
     struct reply first, second;
     holder(&absent, "release", "", &first);
     holder(&bad, "release", "", &second);

@@ -6,35 +6,13 @@
 #include "base/limits.h"
 #include "check_c.h"
 
-static void post(const char *target, const char *body, struct reply *ret_reply)
-{
-    house_ask(&house, "POST", target, NULL, slice_str(body), ret_reply);
-}
-
 static void get(const char *target, struct reply *ret_reply)
 {
     house_ask(&house, "GET", target, NULL, SLICE_EMPTY, ret_reply);
 }
 
-struct grant {
-    char id[64];
-    char fence[32];
-};
-
-static struct grant begin(const char *body)
-{
-    struct reply reply;
-    struct grant grant;
-    post("/v1/fences", body, &reply);
-    assert_int_equal(reply.status, 201);
-    (void)snprintf(grant.id, sizeof grant.id, "%s", reply_get(&reply, "operation_id"));
-    (void)snprintf(grant.fence, sizeof grant.fence, "%s", reply_get(&reply, "fence"));
-    reply_release(&reply);
-    return grant;
-}
-
 /* Say something of an operation: "/v1/fences/<id>/<verb>", the fence and more members. */
-static void say(const char *door_path, const struct grant *grant, const char *verb,
+static void say(const char *door_path, const struct house_grant *grant, const char *verb,
     const char *members, struct reply *ret_reply)
 {
     char target[128], body[2048];
@@ -43,7 +21,7 @@ static void say(const char *door_path, const struct grant *grant, const char *ve
     post(target, body, ret_reply);
 }
 
-static void look(const struct grant *grant, struct reply *ret_reply)
+static void look(const struct house_grant *grant, struct reply *ret_reply)
 {
     char target[128];
     (void)snprintf(target, sizeof target, "/v1/operations/%s", grant->id);
@@ -53,9 +31,9 @@ static void look(const struct grant *grant, struct reply *ret_reply)
 static void an_operation_shows_all_that_is_remembered(void **state)
 {
     (void)state;
-    struct grant grant = begin("{\"scope\":\"pay\",\"key\":\"k\",\"principal\":\"alice\","
-                               "\"payload\":{\"b\":2,\"a\":1},\"source\":{\"type\":\"order\","
-                               "\"id\":\"o-1\",\"version\":7}}");
+    struct house_grant grant = begin("{\"scope\":\"pay\",\"key\":\"k\",\"principal\":\"alice\","
+                                     "\"payload\":{\"b\":2,\"a\":1},\"source\":{\"type\":\"order\","
+                                     "\"id\":\"o-1\",\"version\":7}}");
     struct reply reply;
     look(&grant, &reply);
     assert_int_equal(reply.status, 200);
@@ -146,7 +124,7 @@ static void a_list_is_filtered_and_paged(void **state)
 static void an_unknown_one_is_resolved(void **state)
 {
     (void)state;
-    struct grant grant = begin("{\"scope\":\"s\",\"key\":\"k\",\"payload\":1}");
+    struct house_grant grant = begin("{\"scope\":\"s\",\"key\":\"k\",\"payload\":1}");
     struct reply reply;
     say("operations", &grant, "resolve", ",\"status\":\"executed\",\"reason\":\"r\"", &reply);
     assert_int_equal(reply.status, 409);
@@ -179,11 +157,11 @@ static void an_unknown_one_is_resolved(void **state)
 static void what_was_not_executed_can_be_begun_again(void **state)
 {
     (void)state;
-    struct grant grant = begin("{\"scope\":\"s\",\"key\":\"k\",\"payload\":1}");
+    struct house_grant grant = begin("{\"scope\":\"s\",\"key\":\"k\",\"payload\":1}");
     struct reply reply;
     say("fences", &grant, "unknown", "", &reply);
     reply_release(&reply);
-    struct grant stale = grant;
+    struct house_grant stale = grant;
     (void)snprintf(stale.fence, sizeof stale.fence, "77777");
     say("operations", &stale, "resolve", ",\"status\":\"not_executed\",\"reason\":\"r\"", &reply);
     assert_int_equal(reply.status, 409);
@@ -221,7 +199,7 @@ static void outcomes_of_other_doors_are_shown_in_parts(void **state)
         struct arena arena;
         struct reply reply;
         (void)snprintf(body, sizeof body, "{\"scope\":\"s\",\"key\":\"d%zu\",\"payload\":1}", i);
-        struct grant grant = begin(body);
+        struct house_grant grant = begin(body);
         arena_init(&arena, &mem_libc, 1 << 20);
         struct engine_call call = {.arena = &arena, .outcome_body = slice_str(sealed[i].body)};
         call.request = (struct request){.kind = REQUEST_SEAL,

@@ -7,6 +7,7 @@
 
 #include "canon/jcs.h"
 #include "check_c.h"
+#include "client/libcurl.h"
 #include "client/request.h"
 #include "client/verdict.h"
 #include "client/wait.h"
@@ -152,6 +153,8 @@ static void check_wait(const struct json_value *test, struct arena *arena)
 static void check_retry_after(const struct json_value *test, struct arena *arena)
 {
     (void)arena;
+    struct err err = {0};
+    assert_int_equal(libcurl_load(&err), OK); /* it reads dates */
     int64_t ms = client_retry_after_ms(text_of(test, "text"), number_of(test, "now_ms"));
     if (ms != number_of(test, "ms")) {
         fail_msg("'%.*s': %lld ms", SLICE_ARGS(text_of(test, "text")), (long long)ms);

@@ -25,6 +25,9 @@ static void the_rules_of_classes_are_kept(void **state)
         "changes something ('critical')", NULL);
     refuse("commands:\n  a.b: {class: I9, " HANDLER "}\n", 2, 16,
         "class: 'I9' is not one of I0, I1, I2, I3", NULL);
+    struct config *config = take("commands:\n  a.b: {" HANDLER "}\n");
+    assert_int_equal(config->commands[0].class, CONFIG_CLASS_I1); /* IDS-2: without a class */
+    config_free(config);
 }
 
 static void windows_are_declared_and_long_enough(void **state)

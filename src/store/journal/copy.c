@@ -22,16 +22,16 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "store/journal/impl.h"
 
 enum {
     LIST_TRIES = 5,
-    COPY_BYTES = 1 << 20,       /* read and written at a time */
-    SETTLE_TRIES = 100,         /* how often the end is read again … */
-    SETTLE_SLEEP_NS = 10 << 20, /* … which is about a second: far longer than a write takes */
+    COPY_BYTES = 1 << 20, /* read and written at a time */
+    SETTLE_TRIES = 100,   /* how often the end is read again … */
+    SETTLE_SLEEP_MS = 10, /* … which is about a second: far longer than a write takes */
 };
 
 struct copier {
@@ -312,8 +312,7 @@ static enum status check_end(struct cursor *cursor, uint64_t number, struct err 
                        : corrupt(number, cursor->offset,
                              behind ? "a batch is damaged and others follow it" : batch.wrong, err);
         }
-        struct timespec sleep = {.tv_nsec = SETTLE_SLEEP_NS};
-        (void)nanosleep(&sleep, NULL);
+        clock_sleep_ms(SETTLE_SLEEP_MS);
     }
 }
 

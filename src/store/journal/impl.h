@@ -45,7 +45,7 @@
 #include "store/journal/index.h"
 #include "store/journal/inherited.h"
 #include "store/journal/journal.h"
-#include "store/journal/ways.h"
+#include "store/journal/write_ways.h"
 
 enum {
     JOURNAL_PATH_MAX = 4096 - 64,   /* of the directory, to which our file names are appended */

@@ -12,18 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/rand.h"
 #include "base/text.h"
 #include "store/journal/impl.h"
 
 enum {
-    LOCK_SLEEP_NS = 10000000, /* between two attempts to get the lock */
-    RETAIN_MS_DAYS = 400,     /* DESIGN section 16 */
-    OPEN_TRIES = 5,           /* of a reader, while the writer removes files */
+    LOCK_SLEEP_MS = 10,   /* between two attempts to get the lock */
+    RETAIN_MS_DAYS = 400, /* DESIGN section 16 */
+    OPEN_TRIES = 5,       /* of a reader, while the writer removes files */
 };
 
 /* Options ---------------------------------------------------------------------------------- */
@@ -348,8 +348,7 @@ static enum status lock_take(struct journal *journal, int64_t wait_ms, struct er
     int failed = io->lock(io->context, fd);
     uint64_t until = clock_nanos() + (uint64_t)(wait_ms > 0 ? wait_ms : 0) * 1000000;
     while (failed == -EWOULDBLOCK && clock_nanos() < until) {
-        struct timespec sleep = {.tv_nsec = LOCK_SLEEP_NS};
-        (void)nanosleep(&sleep, NULL);
+        clock_sleep_ms(LOCK_SLEEP_MS);
         failed = io->lock(io->context, fd);
     }
     enum status status = OK;

@@ -10,10 +10,9 @@
 #ifndef ONCE_STORE_POSTGRES_ARGS_H
 #define ONCE_STORE_POSTGRES_ARGS_H
 
-#include <libpq-fe.h>
-
 #include "base/buf.h"
 #include "canon/digest.h"
+#include "store/postgres/libpq.h"
 
 enum { ARGS_MAX = 64 };
 

@@ -107,7 +107,10 @@ enum status pg_target_read(
     const struct mem *mem, const char *url, struct pg_target *ret_target, struct err *err)
 {
     struct pg_target target = {.schema = NULL};
-    enum status status = take_option(mem, SLICE_LIT("schema=once"), &target, err);
+    enum status status = libpq_load(err);
+    if (status == OK) {
+        status = take_option(mem, SLICE_LIT("schema=once"), &target, err);
+    }
     if (status == OK) {
         status = split_options(mem, url, &target, err);
     }

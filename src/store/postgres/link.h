@@ -13,10 +13,9 @@
 #ifndef ONCE_STORE_POSTGRES_LINK_H
 #define ONCE_STORE_POSTGRES_LINK_H
 
-#include <libpq-fe.h>
-
 #include "base/err.h"
 #include "store/postgres/args.h"
+#include "store/postgres/libpq.h"
 
 /* How to reach the server of a URL. */
 struct pg_target {

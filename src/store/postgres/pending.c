@@ -16,9 +16,9 @@
  */
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "store/postgres/impl.h"
 
@@ -113,12 +113,6 @@ void pg_settled(struct pg_store *self, const struct store_head *head)
     self->commits++;
 }
 
-static void pause_ms(int64_t ms)
-{
-    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void)nanosleep(&pause, NULL);
-}
-
 void pg_unsettled_add(struct pg_store *self, const struct store_head *head)
 {
     struct pg_unsettled *unsettled = &self->unsettled;
@@ -152,7 +146,7 @@ enum status pg_look_up(struct pg_store *self, struct err *err)
             return err_set(
                 err, E_UNKNOWN, "it is not known yet whether a commit happened: %s", cause.text);
         }
-        pause_ms(pause);
+        clock_sleep_ms(pause);
         pause = clock_doubled_ms(pause, LIMIT_STORE_BACKOFF_MS_MAX);
     }
 }

@@ -13,9 +13,9 @@
  * and asking again gives the same answer.
  */
 #include <inttypes.h>
-#include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/limits.h"
 #include "store/redis/impl.h"
 
@@ -86,12 +86,6 @@ enum status fate_settle(struct redis *self, struct err *err)
     return OK;
 }
 
-static void pause_ms(int64_t ms)
-{
-    struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    (void)nanosleep(&pause, NULL);
-}
-
 /* err: what the server said, if it reported an error. */
 static enum status never_happened(const struct redis *self, struct err *err)
 {
@@ -127,7 +121,7 @@ enum status fate_await(struct redis *self, struct err *err)
                                    : cause.hint);
             return E_UNKNOWN;
         }
-        pause_ms(pause);
+        clock_sleep_ms(pause);
         pause = clock_doubled_ms(pause, REDIS_BACKOFF_MS_MAX);
     }
 }

@@ -6,22 +6,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "store/redis/impl.h"
 
 enum {
     LISTEN_TURN_MS = 200,  /* how soon a listener without a wake_fd notices that it must stop */
     LISTEN_PAUSE_MS = 500, /* before it connects again */
 };
-
-static void pause_ms(long ms)
-{
-    struct timespec pause = {.tv_nsec = ms * 1000000};
-    (void)nanosleep(&pause, NULL);
-}
 
 /* "message", channel, chain and hash. */
 static void message_take(struct redis *self, const redisReply *reply)
@@ -65,7 +59,7 @@ static void *listen_run(void *context)
         redisReply *reply = NULL;
         if (!link_is_open(&link) && subscribe(self, &link) != OK) {
             redis_link_close(&link);
-            pause_ms(LISTEN_PAUSE_MS);
+            clock_sleep_ms(LISTEN_PAUSE_MS);
             continue;
         }
         uint64_t now_ns = clock_nanos();

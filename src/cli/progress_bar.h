@@ -1,9 +1,9 @@
 /*
- * bar: a progress bar on standard error if that is a terminal. Otherwise nothing is written, or a
- * line now and then if the caller asks for it.
+ * progress_bar: a progress bar on standard error if that is a terminal. Otherwise nothing is
+ * written, or a line now and then if the caller asks for it.
  */
-#ifndef ONCE_CLI_BAR_H
-#define ONCE_CLI_BAR_H
+#ifndef ONCE_CLI_PROGRESS_BAR_H
+#define ONCE_CLI_PROGRESS_BAR_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,8 +1,9 @@
-#include "broker/parts.h"
+#include "broker/common.h"
 
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/percent.h"
@@ -33,7 +34,7 @@ bool broker_decode(struct slice text, char *ret_text, size_t size)
 
 /* ---- the URL ------------------------------------------------------------------------------- */
 
-/* The text up to the first of these characters; *at is moved behind it. */
+/* The text up to the first of these characters; *at is moved past that character. */
 static struct slice until_any(const char **at, const char *ends)
 {
     size_t len = strcspn(*at, ends);
@@ -283,4 +284,11 @@ enum status broker_arrivals(int *ret_fd, struct err *err)
 {
     *ret_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return *ret_fd >= 0 ? OK : err_set(err, E_NOMEM, "cannot make an eventfd");
+}
+
+void broker_arrivals_clear(int fd)
+{
+    uint64_t count = 0;
+    ssize_t got = read(fd, &count, sizeof count); /* it does not block */
+    (void)got;
 }

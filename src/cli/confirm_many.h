@@ -1,11 +1,11 @@
 /*
- * many: shared by the commands that change many records: nothing changes unless a person agrees,
- * and a command that stopped on the way says how far it came.
+ * confirm_many: shared by the commands that change many records: nothing changes unless a person
+ * agrees, and a command that stopped on the way reports how far it came.
  *
  *     list > --dry-run: print > agree: --yes, or a person at a terminal > change one after another
  */
-#ifndef ONCE_CLI_MANY_H
-#define ONCE_CLI_MANY_H
+#ifndef ONCE_CLI_CONFIRM_MANY_H
+#define ONCE_CLI_CONFIRM_MANY_H
 
 #include "cli/cli.h"
 

@@ -1,5 +1,5 @@
 /*
- * ways: how a batch reaches the disk, and which way is the fastest here.
+ * write_ways: how a batch reaches the disk, and which way is the fastest here.
  *
  *   buffered   pwrite and fdatasync, through the page cache. Works everywhere.
  *   direct     one pwrite to a file opened with O_DIRECT and O_DSYNC.
@@ -13,8 +13,8 @@
  *            WY3 measuring never fails a start. If it cannot be done, the way is buffered.
  * Threads:   one writer is used by one thread at a time; its way may be read by any.
  */
-#ifndef ONCE_STORE_JOURNAL_WAYS_H
-#define ONCE_STORE_JOURNAL_WAYS_H
+#ifndef ONCE_STORE_JOURNAL_WRITE_WAYS_H
+#define ONCE_STORE_JOURNAL_WRITE_WAYS_H
 
 #include <stdatomic.h>
 

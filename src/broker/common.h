@@ -1,5 +1,5 @@
 /*
- * parts: what the modules of brokers have in common: reading a URL, memory for a source, and
+ * common: what the modules of brokers have in common: reading a URL, memory for a source, and
  * putting a message together from its fields.
  *
  *     SCHEME://[USER[:PASSWORD]@]HOST[:PORT],…/PATH/…[?OPTION=VALUE&…]
@@ -7,8 +7,8 @@
  * Promises:  no error text contains a user or a password.
  * Ownership: a URL is the caller's memory, and its holder wipes it.
  */
-#ifndef ONCE_BROKER_PARTS_H
-#define ONCE_BROKER_PARTS_H
+#ifndef ONCE_BROKER_COMMON_H
+#define ONCE_BROKER_COMMON_H
 
 #include "base/arena.h"
 #include "broker/broker.h"
@@ -61,6 +61,7 @@ enum status broker_source_read(size_t bytes,
 void broker_source_free(void *source, size_t bytes);
 /* A descriptor that a library's thread makes readable when something has arrived. E_NOMEM. */
 enum status broker_arrivals(int *ret_fd, struct err *err) MUST_CHECK;
+void broker_arrivals_clear(int fd);
 
 /* The functions of a module have the same names in each. */
 #define BROKER_FUNCTIONS                                                                           \

@@ -1,4 +1,4 @@
-#include "store/journal/ways.h"
+#include "store/journal/write_ways.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "cli/bar.h"
+#include "cli/progress_bar.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "cli/many.h"
+#include "cli/confirm_many.h"
 
 #include <stdio.h>
 #include <string.h>
