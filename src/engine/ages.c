@@ -27,6 +27,7 @@ static size_t find(const struct ages *ages, int64_t time_ms)
 
 static void drop(struct ages *ages, size_t at)
 {
+    ASSERT(at < ages->count);
     ages->count--;
     memmove(&ages->spans[at], &ages->spans[at + 1], (ages->count - at) * sizeof ages->spans[0]);
 }
@@ -34,6 +35,7 @@ static void drop(struct ages *ages, size_t at)
 /* Merges the two neighbours that are closest, compared with how long before the newest they are. */
 static void merge_two(struct ages *ages)
 {
+    ASSERT(ages->count >= 2);
     int64_t newest_ms = ages->spans[ages->count - 1].until_ms;
     size_t best = 0;
     double least = -1;
@@ -48,6 +50,7 @@ static void merge_two(struct ages *ages)
         }
     }
     struct ages_span *a = &ages->spans[best];
+    ASSERT(a->until_ms <= a[1].from_ms); /* AG1 */
     a->until_ms = a[1].until_ms;
     a->count += a[1].count;
     drop(ages, best + 1);
@@ -74,6 +77,7 @@ void ages_add(struct ages *ages, int64_t time_ms)
             .until_ms = until_ms,
             .first_ms = time_ms,
             .count = 1};
+        ASSERT(ages->spans[at].from_ms <= time_ms && time_ms < ages->spans[at].until_ms); /* AG2 */
         return;
     }
     struct ages_span *span = &ages->spans[at];

@@ -107,6 +107,8 @@ static struct backlog_item *line_new(
 static struct backlog_item *line_of(struct backlog *backlog, enum record_kind kind,
     struct slice tenant, struct slice scope, bool is_added)
 {
+    ASSERT(store_kind_in(KINDS, kind));
+    ASSERT(backlog->count <= BACKLOG_LINES_MAX); /* BL2: a search ends at an empty place */
     size_t at = hash_of(kind, tenant, scope);
     for (; backlog->places[at] != NULL; at = (at + 1) % PLACES) {
         struct backlog_item *line = backlog->places[at];
@@ -139,6 +141,7 @@ static bool is_counted(
 static void count(struct backlog *backlog, const struct record *record, bool is_added)
 {
     enum backlog_status status = status_of(record->status);
+    ASSERT(status < BACKLOG_STATUSES);
     struct backlog_item *line =
         line_of(backlog, record->kind, record->key.tenant, record->key.scope, is_added);
     int64_t since_ms = status == BACKLOG_PENDING ? record->created_ms : record->updated_ms;
@@ -155,6 +158,7 @@ static void count(struct backlog *backlog, const struct record *record, bool is_
 void backlog_change(
     struct backlog *backlog, const struct record *before, const struct record *after)
 {
+    ASSERT(before == NULL || before->kind == after->kind);
     bool had = before != NULL && status_of(before->status) != BACKLOG_STATUSES;
     bool has = status_of(after->status) != BACKLOG_STATUSES;
     if (!store_kind_in(KINDS, after->kind) || (!had && !has)) {
@@ -172,6 +176,7 @@ void backlog_change(
 
 static void look_further(struct backlog *backlog)
 {
+    ASSERT(backlog->looking < BACKLOG_STATUSES);
     backlog->looking++;
     backlog->is_begun = false;
     backlog->after = (struct digest){{0}};
@@ -206,6 +211,7 @@ enum status backlog_look(
             .pace = &pace};
         arena_init(&arena, backlog->mem, PAGE_BYTES_MAX);
         status = store->ops->scan(store, &scan, &arena, records, &found, err);
+        ASSERT(found <= BACKLOG_READS_MAX);
         for (size_t i = 0; status == OK && i < found; i++) {
             count(backlog, records[i], true);
         }
@@ -233,6 +239,7 @@ static void line_clear(struct backlog_item *line)
 
 void backlog_begin(struct backlog *backlog, enum record_kind kind)
 {
+    ASSERT(store_kind_in(KINDS, kind));
     (void)pthread_mutex_lock(&backlog->lock);
     for (size_t i = 0; i < PLACES; i++) {
         if (backlog->places[i] != NULL && backlog->places[i]->shown.kind == kind) {
@@ -266,6 +273,7 @@ void backlog_end(struct backlog *backlog, enum record_kind kind, const struct st
             const struct backlog_item *line = backlog->places[i];
             named += line != NULL && line->shown.kind == kind ? line->shown.counts[status] : 0;
         }
+        ASSERT(store_kind_in(KINDS, kind));
         uint64_t all = counts->by_status[backlog_status((enum backlog_status)status)];
         backlog->others[kind].shown.counts[status] = all > named ? all - named : 0;
     }

@@ -577,6 +577,7 @@ static enum status leave_unsettled(
 
 static void count_backlog(struct cycle *cycle, const struct work *work)
 {
+    ASSERT(!cycle->store->ops->shared); /* other processes' commits would be missed */
     for (size_t i = 0; i < work->count; i++) {
         const struct step *step = work->order[i];
         if (step->next != NULL && step->changes > 0) {

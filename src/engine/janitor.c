@@ -419,6 +419,7 @@ static enum status ask_for_backlog(struct janitor *janitor, struct err *err)
     struct store *store = janitor->cycle->store;
     struct store_counts counts = {.records = 0};
     enum record_kind kind = kind_after(janitor->backlog_read);
+    ASSERT(store->ops->shared);
     if (store->ops->backlog == NULL || janitor->cycle->away.status != OK) {
         return OK;
     }
