@@ -164,6 +164,7 @@ void api_metrics(struct api_request *request)
     }
     struct metrics_view view = {
         .tenant = request->caller.sees_all ? SLICE_EMPTY : request->caller.tenant,
+        .backlog = engine_backlog(door_engine(api->door)),
         .log_dropped = log_dropped(door_log(api->door)),
         .flood_keys = flood_keys(door_flood(api->door))};
     engine_stats(door_engine(api->door), &view.engine);

@@ -516,6 +516,93 @@ static void put_scopes(struct metrics *metrics, const struct metrics_view *view,
     }
 }
 
+/* By the store's time; 0 means never. */
+static double seconds_since(const struct engine_stats *engine, int64_t since_ms)
+{
+    int64_t now_ms = engine->now_ms;
+    return since_ms > 0 && since_ms < now_ms ? (double)(now_ms - since_ms) / 1000 : 0;
+}
+
+/* Commands, effects and deliveries. */
+static const struct {
+    enum record_kind kind;
+    const char *name; /* as in struct dispatch_kind */
+} work_kinds[] = {
+    {RECORD_COMMAND, "commands"}, {RECORD_EFFECT, "effects"}, {RECORD_DELIVERY, "deliveries"}};
+
+/* What waits of one kind and scope. */
+struct waiting {
+    bool is_seen;
+    uint64_t counts[BACKLOG_STATUSES];
+    int64_t since_ms[BACKLOG_STATUSES];
+};
+
+struct waiting_all {
+    struct metrics *metrics;
+    struct waiting (*items)[SERIES_MAX]; /* by kind and series */
+};
+
+/* Several lines may have one label: "_other". */
+static void add_waiting(void *context, const struct backlog_line *line)
+{
+    struct waiting_all *all = context;
+    size_t series = metric_labels_find(all->metrics->labels, line->tenant, line->scope).series;
+    size_t kind = 0;
+    while (work_kinds[kind].kind != line->kind) {
+        kind++;
+    }
+    struct waiting *item = &all->items[kind][series];
+    item->is_seen = true;
+    for (size_t i = 0; i < BACKLOG_STATUSES; i++) {
+        int64_t since_ms = line->since_ms[i];
+        item->counts[i] += line->counts[i];
+        if (since_ms != 0 && (item->since_ms[i] == 0 || since_ms < item->since_ms[i])) {
+            item->since_ms[i] = since_ms;
+        }
+    }
+}
+
+static void put_waiting(const struct waiting_all *all, const struct metrics_view *view,
+    const char *family, bool is_age, struct buf *out)
+{
+    size_t count = metric_labels_count(all->metrics->labels);
+    for (size_t i = 0; i < COUNT(work_kinds) * count; i++) {
+        size_t kind = i / count;
+        struct metric_labels_name name = metric_labels_name(all->metrics->labels, i % count);
+        const struct waiting *item = &all->items[kind][i % count];
+        for (size_t s = 0; item->is_seen && is_shown(view, &name.tenant) && s < BACKLOG_STATUSES;
+             s++) {
+            put_scope(out, family, &name);
+            buf_printf(out, ",kind=\"%s\",status=\"%s\"} %.15g\n", work_kinds[kind].name,
+                record_status_name(backlog_status((enum backlog_status)s)),
+                is_age ? seconds_since(&view->engine, item->since_ms[s]) : (double)item->counts[s]);
+        }
+    }
+}
+
+/* Without memory the families are absent, as they are while nothing has ever waited. */
+static void put_backlog(struct metrics *metrics, const struct metrics_view *view, struct buf *out)
+{
+    struct waiting_all all = {
+        metrics, mem_zalloc(metrics->mem, COUNT(work_kinds), sizeof *all.items)};
+    bool is_any = false;
+    if (view->backlog != NULL && all.items != NULL) {
+        backlog_lines(view->backlog, add_waiting, &all);
+    }
+    for (size_t i = 0; all.items != NULL && i < COUNT(work_kinds) * SERIES_MAX; i++) {
+        is_any = is_any || all.items[i / SERIES_MAX][i % SERIES_MAX].is_seen;
+    }
+    if (is_any) {
+        put_family(out, "once_work_scope", "gauge",
+            "Work that is pending, unknown or a dead letter, by scope and tenant.");
+        put_waiting(&all, view, "once_work_scope", false, out);
+        put_family(out, "once_work_scope_oldest_seconds", "gauge",
+            "Age of the oldest of it in seconds, by scope and tenant; 0 if there is none.");
+        put_waiting(&all, view, "once_work_scope_oldest_seconds", true, out);
+    }
+    mem_free(metrics->mem, all.items);
+}
+
 /* A counter by tenant: the sum of one decision over all its scopes. */
 static void put_by_tenant(struct metrics *metrics, const struct metrics_view *view, struct buf *out,
     const char *family, const char *decision)
@@ -620,13 +707,6 @@ static void put_powers(struct buf *out, const char *name, const uint64_t buckets
     struct shown shown = {
         .name = name, .bounds = bounds, .buckets = buckets, .count = ENGINE_BUCKETS, .sum = sum};
     put_histogram(out, &shown);
-}
-
-/* By the store's time; 0 means never. */
-static double seconds_since(const struct engine_stats *engine, int64_t since_ms)
-{
-    int64_t now_ms = engine->now_ms;
-    return since_ms > 0 && since_ms < now_ms ? (double)(now_ms - since_ms) / 1000 : 0;
 }
 
 static void put_engine(const struct engine_stats *engine, struct buf *out)
@@ -924,27 +1004,22 @@ static void put_targets(
 /* Calls that Once has yet to make by itself, or gave up. */
 static void put_work(const struct engine_stats *engine, struct buf *out)
 {
-    static const struct {
-        enum record_kind kind;
-        const char *name; /* as in struct dispatch_kind */
-    } kinds[] = {
-        {RECORD_COMMAND, "commands"}, {RECORD_EFFECT, "effects"}, {RECORD_DELIVERY, "deliveries"}};
     static const enum record_status statuses[] = {RECORD_PENDING, RECORD_WAITING,
         RECORD_IN_PROGRESS, RECORD_UNKNOWN, RECORD_COMPENSATING, RECORD_DEAD};
     put_family(out, "once_work", "gauge",
         "Commands, effects and deliveries that are not settled or are dead letters, by status.");
-    for (size_t i = 0; i < COUNT(kinds) * COUNT(statuses); i++) {
+    for (size_t i = 0; i < COUNT(work_kinds) * COUNT(statuses); i++) {
         size_t kind = i / COUNT(statuses);
         enum record_status status = statuses[i % COUNT(statuses)];
-        buf_printf(out, "once_work{kind=\"%s\",status=\"%s\"} %llu\n", kinds[kind].name,
+        buf_printf(out, "once_work{kind=\"%s\",status=\"%s\"} %llu\n", work_kinds[kind].name,
             record_status_name(status),
-            (unsigned long long)engine->kinds[kinds[kind].kind].by_status[status]);
+            (unsigned long long)engine->kinds[work_kinds[kind].kind].by_status[status]);
     }
     put_family(out, "once_work_unknown_oldest_seconds", "gauge",
         "Age of the oldest unknown one in seconds; 0 if there is none.");
-    for (size_t i = 0; i < COUNT(kinds); i++) {
-        buf_printf(out, "once_work_unknown_oldest_seconds{kind=\"%s\"} %.15g\n", kinds[i].name,
-            seconds_since(engine, engine->kinds[kinds[i].kind].unknown_since_ms));
+    for (size_t i = 0; i < COUNT(work_kinds); i++) {
+        buf_printf(out, "once_work_unknown_oldest_seconds{kind=\"%s\"} %.15g\n", work_kinds[i].name,
+            seconds_since(engine, engine->kinds[work_kinds[i].kind].unknown_since_ms));
     }
 }
 
@@ -1096,6 +1171,7 @@ void metrics_put(struct metrics *metrics, const struct metrics_view *view, struc
         "Duplicates refused because their key was flooded, by tenant.");
     put_by_tenant(metrics, view, out, "once_duplicates_refused_total", "duplicate_refused");
     put_scopes(metrics, view, out);
+    put_backlog(metrics, view, out);
     put_value(out, "once_clock_held", "gauge",
         "1 while the wall clock is ahead of what the machine's own clock allows.",
         view->engine.clock_held ? 1 : 0);

@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "core/decide.h"
+#include "engine/backlog.h"
 #include "engine/engine.h"
 #include "http/serve.h"
 #include "http/upstream.h"
@@ -168,6 +169,7 @@ void metrics_expect(struct metrics *metrics, struct slice tenant, struct slice s
 struct metrics_view {
     struct slice tenant; /* show only its series; empty: show everything */
     struct engine_stats engine;
+    struct backlog *backlog; /* NULL: not known */
     struct http_server_stats http;
     uint64_t log_dropped;
     uint64_t flood_keys;

@@ -575,6 +575,17 @@ static enum status leave_unsettled(
     return OK;
 }
 
+static void count_backlog(struct cycle *cycle, const struct work *work)
+{
+    ASSERT(!cycle->store->ops->shared); /* other processes' commits would be missed */
+    for (size_t i = 0; i < work->count; i++) {
+        const struct step *step = work->order[i];
+        if (step->next != NULL && step->changes > 0) {
+            backlog_change(cycle->backlog, step->found, step->next);
+        }
+    }
+}
+
 enum status cycle_run(
     struct cycle *cycle, struct engine_call *const *calls, size_t count, struct err *err)
 {
@@ -602,6 +613,8 @@ enum status cycle_run(
     if (status != OK) {
         cycle->chain = before; /* nothing was written, or nothing will be written after it (EN5) */
         cycle->counts = counts;
+    } else if (cycle->backlog != NULL) {
+        count_backlog(cycle, &work);
     }
     return is_prepared && status == E_UNKNOWN && cycle->unsettled
                ? leave_unsettled(calls, count, err)

@@ -21,6 +21,7 @@
 #ifndef ONCE_ENGINE_CYCLE_H
 #define ONCE_ENGINE_CYCLE_H
 
+#include "engine/backlog.h"
 #include "engine/engine.h"
 #include "engine/quarantine.h"
 #include "evidence/entry.h"
@@ -45,6 +46,7 @@ struct cycle {
     uint64_t pending;             /* number of the last batch's commit, to be settled; 0: none */
     bool unsettled;               /* it is not known yet whether the last commit happened */
     struct quarantine quarantine; /* tenants with grants that this store never gave */
+    struct backlog *backlog;      /* counts the changes of an embedded store; NULL: nobody does */
     struct err away;              /* why a shared store cannot be reached; OK: it can */
 };
 

@@ -1371,6 +1371,11 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     pthread_mutex_unlock(&engine->lock);
 }
 
+struct backlog *engine_backlog(const struct engine *engine)
+{
+    return engine->janitor.backlog;
+}
+
 uint64_t engine_incarnation(const struct engine *engine)
 {
     return engine->janitor.incarnation;
@@ -1439,6 +1444,7 @@ static enum status engine_dispose(struct engine *engine, struct err *err)
     }
     janitor_release(&engine->janitor);
     cycle_release(&engine->cycle);
+    backlog_free(engine->janitor.backlog);
     if (engine->reader != NULL) {
         (void)engine->reader->ops->close(engine->reader, NULL); /* it only read */
     }
@@ -1485,6 +1491,11 @@ enum status engine_new(struct store *store, const struct engine_options *options
     engine->cycle.keys_max = options->keys_max;
     if (status == OK) {
         status = janitor_init(&engine->janitor, &engine->cycle, &engine->identity, options, err);
+    }
+    if (status == OK) {
+        engine->janitor.backlog = backlog_new(mem);
+        engine->cycle.backlog = store->ops->shared ? NULL : engine->janitor.backlog;
+        status = engine->janitor.backlog == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
     }
     if (status == OK) {
         status = janitor_start(&engine->janitor, err);

@@ -225,6 +225,8 @@ bool engine_store_away(struct engine *engine, struct err *ret_err);
 void engine_end_waits(struct engine *engine);
 
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats);
+/* What waits, by scope and tenant (backlog.h). */
+struct backlog *engine_backlog(const struct engine *engine);
 const struct store_identity *engine_identity(const struct engine *engine);
 /*
  * The number of this process in the records of its store. A door whose work ends with the process

@@ -8,6 +8,7 @@ enum {
     INTAKE_ROWS = 64,                   /* taken in one turn */
     INTAKE_BYTES_MAX = 256 << 20,       /* that many envelopes at their size limit, and more */
     COUNTS_SHARED_MS = 1000,            /* each is a round trip */
+    BACKLOG_SHARED_MS = 2000,           /* each reads up to 1500 records */
     BEAT_AWAY_MS = 500,                 /* how soon the return of the store is noticed */
 };
 
@@ -380,14 +381,20 @@ static enum status read_counts(struct janitor *janitor, struct err *err)
     return OK;
 }
 
+/* The next kind, in turn. */
+static enum record_kind kind_after(enum record_kind kind)
+{
+    return kind == RECORD_COMMAND  ? RECORD_EFFECT
+           : kind == RECORD_EFFECT ? RECORD_DELIVERY
+                                   : RECORD_COMMAND;
+}
+
 /* One kind each turn: on a shared store each count is a round trip, and several at once would delay
  * a batch. While the store is away the figures stay: read_counts already waits for it. */
 static enum status read_kind(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
-    enum record_kind kind = janitor->kind_read == RECORD_COMMAND  ? RECORD_EFFECT
-                            : janitor->kind_read == RECORD_EFFECT ? RECORD_DELIVERY
-                                                                  : RECORD_COMMAND;
+    enum record_kind kind = kind_after(janitor->kind_read);
     if (janitor->cycle->away.status != OK) {
         return OK;
     }
@@ -399,6 +406,43 @@ static enum status read_kind(struct janitor *janitor, struct err *err)
         janitor->kind_read = kind;
     }
     return fatal_only(status, err);
+}
+
+static void put_backlog(void *context, const struct store_backlog *line)
+{
+    backlog_put(context, line);
+}
+
+/* A shared store is asked for one kind each turn, like its counts. */
+static enum status ask_for_backlog(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    struct store_counts counts = {.records = 0};
+    enum record_kind kind = kind_after(janitor->backlog_read);
+    ASSERT(store->ops->shared);
+    if (store->ops->backlog == NULL || janitor->cycle->away.status != OK) {
+        return OK;
+    }
+    backlog_begin(janitor->backlog, kind);
+    enum status status =
+        store->ops->backlog(store, kind, put_backlog, janitor->backlog, &counts, err);
+    cycle_touched(janitor->cycle, status, false, err);
+    backlog_end(janitor->backlog, kind, &counts);
+    janitor->backlog_read = kind;
+    return fatal_only(status, err);
+}
+
+/* An embedded store is looked through once: then commits count themselves (cycle.c). */
+static enum status mind_backlog(struct janitor *janitor, struct err *err)
+{
+    struct store *store = janitor->cycle->store;
+    if (janitor->backlog == NULL || janitor->is_looked) {
+        return OK;
+    }
+    if (store->ops->shared) {
+        return ask_for_backlog(janitor, err);
+    }
+    return fatal_only(backlog_look(janitor->backlog, store, &janitor->is_looked, err), err);
 }
 
 /* Runs after the flush that made the entry durable. */
@@ -468,6 +512,7 @@ static const struct duty {
     [DUTY_CHECKPOINT] = {"checkpoint", 60000, sign_checkpoint},
     [DUTY_COUNTS] = {"counts", 100, read_counts},
     [DUTY_KINDS] = {"kinds", 100, read_kind},
+    [DUTY_BACKLOG] = {"backlog", 5, mind_backlog},
     [DUTY_REMOVE] = {"remove", 0, remove_archived},
     [DUTY_ARCHIVE] = {"archive", 60000, archive},
 };
@@ -478,6 +523,9 @@ static int64_t duty_every_ms(const struct janitor *janitor, enum janitor_duty du
     ASSERT(duty < JANITOR_DUTIES);
     if (duty == DUTY_CHECKPOINT && janitor->checkpoint_every_ms > 0) {
         return janitor->checkpoint_every_ms;
+    }
+    if (duty == DUTY_BACKLOG && cycle->store->ops->shared) {
+        return BACKLOG_SHARED_MS;
     }
     if ((duty == DUTY_COUNTS || duty == DUTY_KINDS) && cycle->store->ops->shared) {
         return COUNTS_SHARED_MS;

@@ -12,6 +12,8 @@
  *   signed checkpoints          every minute if there is new evidence, and at close
  *   counts for the statistics   every 100 ms; on a shared store every second
  *   counts of one kind, in turn as often: of commands, effects and deliveries
+ *   the backlog                 of an embedded store every 5 ms, a page at a time, until all that
+ *                               was there at the start is found; of a shared one every 2 s one kind
  *   evidence past its retention every minute: an entry first; once that is durable, the evidence
  *                               is removed
  *
@@ -47,6 +49,7 @@ enum janitor_duty {
     DUTY_CHECKPOINT,
     DUTY_COUNTS,
     DUTY_KINDS,
+    DUTY_BACKLOG,
     DUTY_REMOVE,
     DUTY_ARCHIVE,
     JANITOR_DUTIES,
@@ -76,6 +79,9 @@ struct janitor {
     int64_t checkpoint_ms;                  /* the store's time: when it last covered all of it */
     struct store_counts kinds[STORE_KINDS]; /* of commands, effects, deliveries; statistics */
     enum record_kind kind_read;             /* the kind that was counted last */
+    struct backlog *backlog;                /* NULL: nobody asks */
+    enum record_kind backlog_read;          /* the kind that a shared store was asked for last */
+    bool is_looked;                         /* its records from before the start were found */
     uint64_t archiving;           /* evidence to remove once its entry is durable; 0: none */
     _Atomic bool archive_durable; /* its entry is durable */
     struct query barrier;         /* answered when it is */

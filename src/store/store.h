@@ -144,6 +144,19 @@ struct store_counts {
                                  or not known yet because the store was just opened */
 };
 
+/* How many records of one kind, status, tenant and scope there are. */
+struct store_backlog {
+    enum record_kind kind;
+    enum record_status status;
+    struct slice tenant;
+    struct slice scope;
+    uint64_t count;
+    int64_t since_ms; /* when the oldest was created (pending), or last changed (any other) */
+};
+enum { STORE_BACKLOG_MAX = 500 }; /* read in about a millisecond, between two batches */
+/* The line is valid during the call. */
+typedef void (*store_backlog_visit)(void *context, const struct store_backlog *line);
+
 /* Which bodies to load with a record. */
 enum want_bodies {
     WANT_NO_BODY = 0,
@@ -496,6 +509,13 @@ struct store_ops {
     /* May be slightly old. */
     enum status (*counts)(
         struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err);
+
+    /* The records of a kind that are pending, unknown or dead letters, by scope and tenant: of each
+     * status at most STORE_BACKLOG_MAX are read, those due first or unchanged for longest. A line
+     * may come in parts. ret_counts: all of the kind at the same moment. Fails as counts does.
+     * Shared stores only; NULL: it cannot say. */
+    enum status (*backlog)(struct store *store, enum record_kind kind, store_backlog_visit visit,
+        void *context, struct store_counts *ret_counts, struct err *err);
 
     void (*head)(struct store *store, struct store_head *ret_head);
     /* Either may be NULL. */

@@ -54,6 +54,9 @@ def page(make_gateway, certificate):
         wire.send(b"POST /v1/effects HTTP/1.1\r\nHost: once\r\nContent-Type: application/json"
             b"\r\nContent-Length: %d\r\n\r\n%s" % (len(effect), effect))
         assert wire.answer_bytes()[0] == 202
+        wire.send(b"POST /in/shop HTTP/1.1\r\nHost: once\r\nContent-Type: application/json"
+            b"\r\nContent-Length: 2\r\n\r\n{}")
+        assert wire.answer_bytes()[0] == 200
     until(lambda: "once_dispatch_scope_waited_total" in families(gateway), "it was not tried")
     return families(gateway)
 
@@ -220,8 +223,10 @@ ALERTS = {
     "OnceUpstreamInDoubt": ('once_upstream_failed_total{upstream="u",point="sent"}', "0+1x40",
         "1x40"),
     "OnceUpstreamDown": ('once_upstream_addresses_down{upstream="u"}', *IS_ONE),
-    "OnceDeadLetters": ('once_work{kind="effects",status="dead"}', "0x9 1x31", "0x40"),
-    "OnceEffectsUncertain": ('once_work_unknown_oldest_seconds{kind="effects"}', *GROWS),
+    "OnceDeadLetters": ('once_work_scope{kind="effects",scope="s",tenant="a",status="dead"}',
+        "0x9 1x31", "0x40"),
+    "OnceEffectsUncertain": ('once_work_scope_oldest_seconds{kind="effects",scope="s",tenant="a",'
+        'status="unknown"}', *GROWS),
     "OnceEffectsLate": ('once_dispatch_oldest_due_seconds{kind="effects",target="t"}', *GROWS),
     "OnceDispatchSlow": ('once_dispatch_delay_seconds_bucket{kind="effects",target="t",le="10"}',
         *FEW_IN_TIME),
@@ -229,7 +234,8 @@ ALERTS = {
         *FEW_IN_TIME),
     "OnceDeliveriesLate": ('once_dispatch_oldest_due_seconds{kind="deliveries",target="s"}',
         *GROWS),
-    "OnceDeliveriesUnknown": ('once_work_unknown_oldest_seconds{kind="deliveries"}', *GROWS),
+    "OnceDeliveriesUnknown": ('once_work_scope_oldest_seconds{kind="deliveries",scope="s",'
+        'tenant="a",status="unknown"}', *GROWS),
     "OnceQueueDisconnected": ('once_queue_connected{queue="q"}', "0x40", "1x40"),
     "OnceQueueLagGrows": ('once_queue_lag{queue="q"}', "2000+50x40", "2000x40"),
     "OnceQueueParks": ('once_queue_parked_total{queue="q"}', "0+1x40", "5x40"),

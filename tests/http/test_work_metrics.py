@@ -155,7 +155,7 @@ def test_an_open_breaker_is_shown_while_its_target_is_configured(make_server, pr
     assert states("pay")["closed"] == 1
 
 
-def test_a_tenant_sees_nothing_of_it(make_server, provider):
+def test_a_tenant_sees_nothing_of_it_but_its_own(make_server, provider):
     rows = "".join(f'    - {{sha256: "{hashlib.sha256(token.encode()).hexdigest()}", '
         f'tenant: "{tenant}"{rights}}}\n' for token, tenant, rights in
         (("own", "acme", ", rights: [execute, operate, audit]"), ("all", "*", "")))
@@ -163,6 +163,50 @@ def test_a_tenant_sees_nothing_of_it(make_server, provider):
     put(server, "later", token="own", not_before=LATER)
     until(lambda: value(figures(server, "all"), "once_work", kind="effects", status="pending") == 1,
         "it is not counted")
-    own = {name for name, _ in figures(server, "own")}
+    shown = figures(server, "own")
+    own = {name for name, labels in shown if dict(labels).get("tenant") != "acme" or
+        name == "once_decisions_total"}
     assert "once_decisions_total" in own
     assert not [name for name in own if name.startswith(("once_work", "once_dispatch"))]
+
+
+# --- By type and tenant ---
+
+def waits(server, token=None):
+    """{(kind, scope, tenant, status): number} of what waits, zeros left out."""
+    return {tuple(dict(labels)[name] for name in ("kind", "scope", "tenant", "status")): number
+        for (name, labels), number in figures(server, token).items()
+        if name == "once_work_scope" and number}
+
+
+def test_what_waits_is_counted_by_type_and_tenant_and_after_a_restart(make_server, provider):
+    auth = "auth:\n  tokens:\n" + "".join(f'    - {{sha256: "'
+        f'{hashlib.sha256(token.encode()).hexdigest()}", tenant: "{tenant}"{rights}}}\n'
+        for token, tenant, rights in (("a", "a", ", rights: [execute, operate, audit]"),
+            ("b", "b", ", rights: [execute, operate, audit]"), ("all", "*", "")))
+    server = make_server(config=config_of(provider, auth, pay=100, mail=100))
+    for number in range(3):
+        put(server, f"p{number}", "pay", "a", not_before=LATER)
+    put(server, "m", "mail", "a", not_before=LATER)
+    put(server, "p", "pay", "b", not_before=LATER)
+    provider.script("lost", "lost")
+    put(server, "lost", "pay", "b")
+    provider.script("dead", "503", "503")
+    put(server, "dead", "mail", "b")
+    of_b = {("effects", "pay.send", "b", "pending"): 1, ("effects", "pay.send", "b", "unknown"): 1,
+        ("effects", "mail.send", "b", "dead"): 1}
+    expected = {("effects", "pay.send", "a", "pending"): 3,
+        ("effects", "mail.send", "a", "pending"): 1, **of_b}
+    until(lambda: waits(server, "all") == expected, "they are not counted")
+    assert waits(server, "b") == of_b  # P9
+    until(lambda: value(figures(server, "all"), "once_work_scope_oldest_seconds", kind="effects",
+        scope="pay.send", tenant="b", status="unknown") > 0.5, "it has no age")
+    server.stop()
+    server.start()
+    until(lambda: waits(server, "all") == expected, "they are not found after a restart")
+    page = server.request("GET", "/v1/effects?status=dead_letter", headers={
+        "Authorization": "Bearer b"})[2]
+    path = f"/v1/effects/{page['effects'][0]['effect_id']}"
+    assert server.request("POST", path + "/retry", {}, {"Authorization": "Bearer b"})[0] == 200
+    del expected[("effects", "mail.send", "b", "dead")]
+    until(lambda: waits(server, "all") == expected, "the one that was taken up is still counted")

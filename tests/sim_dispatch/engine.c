@@ -99,6 +99,12 @@ const struct store_identity *engine_identity(const struct engine *engine)
     return &engine->identity;
 }
 
+struct backlog *engine_backlog(const struct engine *engine)
+{
+    (void)engine;
+    return NULL;
+}
+
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
 {
     *ret_stats = (struct engine_stats){.now_ms = engine->cycle.now_ms};

@@ -184,6 +184,12 @@ enum status query_submit(struct engine *engine, struct query *look, struct err *
     return OK;
 }
 
+struct backlog *engine_backlog(const struct engine *engine)
+{
+    (void)engine;
+    return NULL;
+}
+
 void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
 {
     (void)engine;

@@ -46,6 +46,7 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 #define PG_SOURCES "sources"
 #define PG_META    "meta"
 #define PG_COUNTS  "counts"
+#define PG_BACKLOG "backlog"
 #define PG_MARK    "mark"
 #define PG_INSERT  "insert"
 #define PG_ALIKE   "alike"
@@ -260,6 +261,8 @@ void pg_notify_send(struct pg_store *self, const struct pg_row *rows, size_t cou
 /* ---- query.c ---- */
 enum status pg_counts(
     struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err);
+enum status pg_backlog(struct store *store, enum record_kind kind, store_backlog_visit visit,
+    void *context, struct store_counts *ret_counts, struct err *err);
 /* Reads the answer to PG_COUNTS. */
 enum status pg_counts_take(struct pg_store *self, unsigned kinds, struct store_counts *ret_counts,
     struct err *err) MUST_CHECK;

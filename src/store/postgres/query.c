@@ -125,6 +125,58 @@ enum status pg_counts(
     return status;
 }
 
+/* ---- backlog ----------------------------------------------------------------------------- */
+
+/* A row without a tenant: how many there are altogether. */
+static bool take_backlog(const PGresult *result, int row, struct store_backlog *line, bool *ret_all)
+{
+    struct pg_value tenant = pg_value_of(result, row, 1);
+    struct pg_value since = pg_value_of(result, row, 4);
+    int64_t count = 0;
+    *ret_all = tenant.null;
+    line->tenant = tenant.bytes;
+    line->scope = pg_value_of(result, row, 2).bytes;
+    if (!record_status_read(pg_value_of(result, row, 0).bytes, &line->status) ||
+        !pg_value_int(pg_value_of(result, row, 3), &count) ||
+        !(since.null || pg_value_time(since, &line->since_ms))) {
+        return false;
+    }
+    line->count = count > 0 ? (uint64_t)count : 0; /* as in pg_counts_take */
+    return true;
+}
+
+enum status pg_backlog(struct store *store, enum record_kind kind, store_backlog_visit visit,
+    void *context, struct store_counts *ret_counts, struct err *err)
+{
+    struct pg_store *self = pg_of(store);
+    struct store_counts counts = {.records = 0};
+    PGresult *result = NULL;
+    enum status status = pg_ready(self, err);
+    if (status != OK) {
+        return status;
+    }
+    args_str(&self->link.args, kind_name(kind));
+    args_int8(&self->link.args, STORE_BACKLOG_MAX);
+    link_send(&self->link, PG_BACKLOG);
+    status = only_rows(self, 5, &result, err);
+    for (int row = 0; status == OK && row < PQntuples(result); row++) {
+        struct store_backlog line = {.kind = kind};
+        bool is_all = false;
+        if (!take_backlog(result, row, &line, &is_all)) {
+            status = err_set(err, E_CORRUPT, "the backlog does not check out");
+        } else if (is_all) {
+            counts.by_status[line.status] = line.count;
+        } else {
+            visit(context, &line);
+        }
+    }
+    PQclear(result);
+    if (status == OK) {
+        *ret_counts = counts;
+    }
+    return status;
+}
+
 /* ---- scan -------------------------------------------------------------------------------- */
 
 /* NULL for 0. */

@@ -1,5 +1,6 @@
--- Version 6: less work for each commit, again (docs/formats/postgres.md). `once migrate` runs this in
--- one transaction, with search_path set to the schema of the store.
+-- Version 6: less work for each commit, again, and the backlog by scope and tenant
+-- (docs/formats/postgres.md). `once migrate` runs this in one transaction, with search_path set to the
+-- schema of the store.
 
 -- As those of records and entries in version 5: every commit updates a row of chains.
 ALTER TABLE chains
@@ -44,3 +45,7 @@ BEGIN
     END IF;
 END $$ $make$, current_schema());
 END $do$;
+
+-- What waits for a person is counted for the metrics: of each kind and status a few, oldest first.
+CREATE INDEX records_parked ON records (kind, status, updated_at)
+    WHERE status IN ('unknown', 'dead');

@@ -46,6 +46,21 @@ static const struct {
         " HAVING sum(live) <> 0 UNION ALL SELECT 'operation', 'unknown', 0, (SELECT updated_at"
         " FROM records WHERE status = 'unknown' AND kind = ANY ($1::text[]::record_kind[])"
         " ORDER BY updated_at LIMIT 1)"},
+    /* Each status in the order of its index, so that no more is read than the limit; and all that
+     * there are, at the same moment. */
+    {PG_BACKLOG,
+        "SELECT status::text, tenant_id, scope, count(*), min(since) FROM ("
+        "(SELECT status, tenant_id, scope, created_at AS since FROM records"
+        " WHERE kind = $1::text::record_kind AND status = 'pending' AND due_at IS NOT NULL"
+        " ORDER BY due_at LIMIT $2) UNION ALL "
+        "(SELECT status, tenant_id, scope, updated_at FROM records"
+        " WHERE kind = $1::text::record_kind AND status = 'unknown' ORDER BY updated_at LIMIT $2)"
+        " UNION ALL (SELECT status, tenant_id, scope, updated_at FROM records"
+        " WHERE kind = $1::text::record_kind AND status = 'dead' ORDER BY updated_at LIMIT $2)"
+        ") AS r GROUP BY status, tenant_id, scope UNION ALL"
+        " SELECT status::text, NULL, NULL, sum(live)::bigint, NULL FROM tallies"
+        " WHERE kind = $1::text::record_kind AND status IN ('pending', 'unknown', 'dead')"
+        " GROUP BY status"},
     {PG_MARK, "SELECT mark_commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"},
     {PG_INSERT, "{insert}"},
     {PG_ALIKE, "{alike}"},

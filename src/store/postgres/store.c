@@ -477,6 +477,7 @@ static const struct store_ops pg_ops = {
     .due = pg_due,
     .entries = pg_entries,
     .counts = pg_counts,
+    .backlog = pg_backlog,
     .head = pg_head,
     .identity = pg_identity,
     .close = pg_close,

@@ -3,7 +3,7 @@
 local tag = string.sub(KEYS[1], 1, -6)
 local store, keys, counts = KEYS[1], tag .. 'keys', tag .. 'counts'
 local entries, time, beats = tag .. 'entries', tag .. 'time', tag .. 'beats'
-local UNKNOWN, WINDOW_OVER = '2', '5' -- record_status, record_due
+local UNKNOWN, DEAD, WINDOW_OVER = '2', '10', '5' -- record_status, record_due
 
 
 -- On a cluster, while the slot is on its way to a different node: keys that are absent here may be
@@ -16,6 +16,7 @@ local function record_key(hash) return tag .. 'r:' .. hash end
 local function chain_key(chain) return tag .. 'chain:' .. chain end
 local function due_key(kind, reason) return tag .. 'due:' .. kind .. ':' .. reason end
 local function unknown_key(kind) return tag .. 'unknown:' .. kind end
+local function dead_key(kind) return tag .. 'dead:' .. kind end
 local function held_key(holder) return tag .. 'held:' .. holder end
 
 -- A record's field m: what the indexes are made of.
@@ -37,6 +38,7 @@ local function places_of(meta)
     local places = {}
     if meta.reason ~= '0' then places[due_key(meta.kind, meta.reason)] = meta.due end
     if meta.status == UNKNOWN then places[unknown_key(meta.kind)] = meta.updated end
+    if meta.status == DEAD then places[dead_key(meta.kind)] = meta.updated end
     if meta.holder ~= '0' then places[held_key(meta.holder)] = '0' end
     return places
 end

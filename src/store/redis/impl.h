@@ -173,10 +173,10 @@ struct redis_script {
     const char *sha1; /* 40 hex digits: the server's name for it */
 };
 
-extern const struct redis_script redis_script_beat, redis_script_chain, redis_script_chains,
-    redis_script_close, redis_script_commit, redis_script_due, redis_script_expire,
-    redis_script_inherit, redis_script_open, redis_script_place, redis_script_prepare,
-    redis_script_resolve, redis_script_retain, redis_script_scan;
+extern const struct redis_script redis_script_backlog, redis_script_beat, redis_script_chain,
+    redis_script_chains, redis_script_close, redis_script_commit, redis_script_due,
+    redis_script_expire, redis_script_inherit, redis_script_open, redis_script_place,
+    redis_script_prepare, redis_script_resolve, redis_script_retain, redis_script_scan;
 
 /* The operation that a prepared batch found under a key: the commit must find the same one. */
 struct redis_stamp {
@@ -369,6 +369,8 @@ enum status redis_prepare(struct store *store, struct store_batch *batch, struct
 enum status redis_read(struct store *store, struct store_batch *batch, struct err *err);
 enum status redis_counts(
     struct store *store, unsigned kinds, struct store_counts *ret_counts, struct err *err);
+enum status redis_backlog(struct store *store, enum record_kind kind, store_backlog_visit visit,
+    void *context, struct store_counts *ret_counts, struct err *err);
 enum status redis_commit(struct store *store, const struct commit *commit, struct err *err);
 void redis_abort(struct store *store);
 enum status redis_flush(struct store *store, struct err *err);

@@ -16,6 +16,8 @@ enum { WANT_SOURCE = 8, WANT_BODIES_ONLY = 16 };
 /* The positions in a want's answer. */
 enum { IN_RECORD, IN_TOUCHES, IN_REQUEST, IN_OUTCOME, IN_SOURCE, IN_SOURCE_TOUCHES };
 
+enum { BACKLOG_BYTES_MAX = 1 << 20 }; /* of one record */
+
 enum status record_take(struct slice bytes, uint64_t touches, struct arena *arena,
     const struct record **ret_record, struct err *err)
 {
@@ -392,6 +394,61 @@ enum status redis_counts(
     if (status == OK && !counts_take(reply_at(reply, 4), reply_at(reply, 5), kinds, &counts)) {
         status = call_fail(self, reply_malformed(&redis_script_prepare, err));
     }
+    freeReplyObject(reply);
+    if (status == OK) {
+        *ret_counts = counts;
+    }
+    return status;
+}
+
+/* One record as a line of its own. */
+static enum status backlog_take(const redisReply *reply, size_t at, store_backlog_visit visit,
+    void *context, struct arena *arena, struct err *err)
+{
+    struct slice bytes;
+    uint64_t touches = 0;
+    const struct record *record = NULL;
+    if (!reply_text(reply_at(reply, at), &bytes) || !reply_u64(reply_at(reply, at + 1), &touches)) {
+        return reply_malformed(&redis_script_backlog, err);
+    }
+    enum status status = record_take(bytes, touches, arena, &record, err);
+    if (status == OK) {
+        bool is_pending = record->status == RECORD_PENDING;
+        visit(context, &(struct store_backlog){.kind = record->kind,
+                           .status = record->status,
+                           .tenant = record->key.tenant,
+                           .scope = record->key.scope,
+                           .count = 1,
+                           .since_ms = is_pending ? record->created_ms : record->updated_ms});
+    }
+    return status;
+}
+
+enum status redis_backlog(struct store *store, enum record_kind kind, store_backlog_visit visit,
+    void *context, struct store_counts *ret_counts, struct err *err)
+{
+    struct redis *self = redis_of(store);
+    struct store_counts counts;
+    struct arena arena;
+    redisReply *reply = NULL;
+    call_begin(self);
+    call_u64(self, (uint64_t)kind);
+    call_u64(self, STORE_BACKLOG_MAX);
+    call_u64(self, RECORD_DUE_NEXT_ATTEMPT);
+    enum status status = call_run(self, &redis_script_backlog, &reply, err);
+    if (status != OK) {
+        return status;
+    }
+    arena_init(&arena, self->mem, BACKLOG_BYTES_MAX);
+    if (!counts_take(reply_at(reply, 0), NULL, STORE_KIND(kind), &counts)) {
+        status = reply_malformed(&redis_script_backlog, err);
+    }
+    for (size_t at = 1; at < reply_count(reply) && status == OK; at += 2) {
+        arena_clear(&arena);
+        status = backlog_take(reply, at, visit, context, &arena, err);
+    }
+    status = status == OK ? OK : call_fail(self, status);
+    arena_release(&arena);
     freeReplyObject(reply);
     if (status == OK) {
         *ret_counts = counts;

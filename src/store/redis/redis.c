@@ -128,6 +128,7 @@ static const struct store_ops redis_ops = {
     .due = redis_due,
     .entries = redis_entries,
     .counts = redis_counts,
+    .backlog = redis_backlog,
     .head = redis_head,
     .identity = redis_identity,
     .close = redis_close,
