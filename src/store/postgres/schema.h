@@ -18,5 +18,7 @@ extern const char pg_schema_4[];
 extern const size_t pg_schema_4_bytes;
 extern const char pg_schema_5[];
 extern const size_t pg_schema_5_bytes;
+extern const char pg_schema_6_evidence[];
+extern const size_t pg_schema_6_evidence_bytes;
 
 #endif
