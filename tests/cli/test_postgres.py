@@ -63,8 +63,8 @@ def run(place, key, *words, user="app", options=()):
 def test_a_schema_is_made_once_however_often_it_is_asked_for(place):
     first, again = place.migrate(), place.migrate("--json")
     assert (first.code, again.code) == (0, 0)
-    assert "version 5 now" in first.text
-    assert json.loads(again.text) == {"version_before": 5, "version": 5}
+    assert "version 6 now" in first.text
+    assert json.loads(again.text) == {"version_before": 6, "version": 6}
     assert place.sql("SELECT version, applied_by FROM migrations") == \
         "1|owner\n2|owner\n3|owner\n4|owner\n5|owner"
 
@@ -109,7 +109,7 @@ SCHEMA = """SELECT relname, attname, format_type(atttypid, atttypmod), attnotnul
     ORDER BY 1, 2, 3"""
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_an_older_schema_becomes_what_a_new_one_is(place, postgres, version):
     """With what is in it. The older one is the printed script up to its version."""
     new = place.migrate("--print").text
@@ -122,7 +122,7 @@ def test_an_older_schema_becomes_what_a_new_one_is(place, postgres, version):
     refused = run(place, "a", user="owner", options=("--wait", "0s"))
     assert refused.code == 125 and f"has version {version}" in refused.message, refused
     place.sql(ROW)
-    assert "version 5 now" in place.migrate().text
+    assert "version 6 now" in place.migrate().text
     assert place.sql("SELECT key FROM records") == "older"
     older = place.sql(SCHEMA.format(place.schema))
     place.sql(f"DROP SCHEMA {place.schema} CASCADE")
@@ -167,6 +167,16 @@ def test_a_command_runs_once_and_its_outcome_is_replayed(store):
     assert other.code == 65
     assert store.sql("SELECT key, status, duplicates FROM operations") == "k|failed|2"
     assert store.sql("SELECT count(*) FROM evidence WHERE NOT hash_holds") == "0"
+    told = store.once("tail", "--json", "--lines", "99", "--store", store.url("app")).text
+    shown = [json.loads(line) for line in store.sql("SELECT entry FROM evidence").splitlines()]
+    assert {entry["v"] for entry in shown} == {2} and len(shown) == 4
+    assert sorted(map(str, map(sorted_members, shown))) == sorted(
+        str(sorted_members(json.loads(line))) for line in told.splitlines())
+    assert store.sql("SELECT count(*) FROM evidence WHERE NOT hash_holds", user="reader") == "0"
+
+
+def sorted_members(entry):
+    return json.dumps(entry, sort_keys=True)
 
 
 def test_of_many_that_run_one_key_at_once_one_does(store):

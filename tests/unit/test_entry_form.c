@@ -2,6 +2,8 @@
  * The two forms of an entry, and what chains them: values that were computed outside of Once, and
  * every place that must count.
  */
+#include <stdio.h>
+
 #include "check_c.h"
 #include "entry_text.h"
 #include "evidence/entry_view.h"
@@ -30,6 +32,9 @@ static const unsigned char chain_id[16] = {
     "\"tenant_id\":\"acme\",\"type\":\"execution.started\",\"v\":2}"
 /* hashlib.sha256(bytes(32) + chain_id + (1).to_bytes(8, "big") + sha256(STORED)) */
 #define LINK "f3885690335309afd1313fe529c76fc8f21835700b5fb45bf70bbca3349774e6"
+
+static const char stored_text[] = STORED;
+static const char full_text[] = FULL;
 
 static struct entry the_entry(const char *bytes)
 {
@@ -121,10 +126,10 @@ static void an_entry_has_one_spelling(void **state)
     assert_int_equal(read_bytes(STORED, &text), OK);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         char bytes[2048];
-        const char *at = strstr(STORED, changes[i][0]);
+        const char *at = strstr(stored_text, changes[i][0]);
         assert_non_null(at);
-        (void)snprintf(bytes, sizeof bytes, "%.*s%s%s", (int)(at - STORED), STORED, changes[i][1],
-            at + strlen(changes[i][0]));
+        (void)snprintf(bytes, sizeof bytes, "%.*s%s%s", (int)(at - stored_text), stored_text,
+            changes[i][1], at + strlen(changes[i][0]));
         if (read_bytes(bytes, &text) != E_CORRUPT) {
             fail_msg("accepted: %s", bytes);
         }
@@ -143,10 +148,10 @@ static void a_document_with_a_member_missing_is_not_contracted(void **state)
     buf_init(&stored, &mem_libc, 4096);
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
         char bytes[2048];
-        const char *at = strstr(FULL, missing[i]);
+        const char *at = strstr(full_text, missing[i]);
         assert_non_null(at);
-        (void)snprintf(
-            bytes, sizeof bytes, "%.*s%s", (int)(at - FULL), FULL, at + strlen(missing[i]));
+        (void)snprintf(bytes, sizeof bytes, "%.*s%s", (int)(at - full_text), full_text,
+            at + strlen(missing[i]));
         struct entry entry = the_entry(bytes);
         assert_int_equal(entry_contract(&entry, &stored), E_CORRUPT);
     }
