@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "entry_text.h"
 #include "evidence/checkpoint.h"
 #include "files.h"
 #include "store/journal/format.h"
@@ -233,19 +234,16 @@ static inline bool forge_replace(struct forge *forge, const char *from, const ch
             entry_decode(forge->frames[i].payload, &entry) != NULL) {
             continue;
         }
-        const char *at = memmem(entry.bytes.data, entry.bytes.len, from, strlen(from));
-        if (at != NULL) {
-            struct buf text;
-            buf_init(&text, &mem_libc, 1 << 20);
-            size_t before = (size_t)(at - entry.bytes.data);
-            buf_append(&text, entry.bytes.data, before);
-            buf_str(&text, to);
-            buf_append(&text, at + strlen(from), entry.bytes.len - before - strlen(from));
+        struct buf text;
+        memcpy(entry.chain_id, forge->header.chain_id, sizeof entry.chain_id);
+        buf_init(&text, &mem_libc, 1 << 20);
+        if (entry.kind == ENTRY_EVIDENCE && entry_replace(&entry, from, to, &text)) {
             entry.bytes = buf_view(&text);
             forge_entry(forge, i, &entry);
             buf_release(&text);
             return true;
         }
+        buf_release(&text);
     }
     return false;
 }
@@ -264,8 +262,8 @@ static inline void forge_rechain(struct forge *forge, const struct store_identit
             continue;
         }
         if (entry.kind == ENTRY_EVIDENCE) {
-            digest_sha256_2(chain.hash.bytes, sizeof chain.hash.bytes, entry.bytes.data,
-                entry.bytes.len, &entry.hash);
+            memcpy(entry.chain_id, forge->header.chain_id, sizeof entry.chain_id);
+            entry_link(&chain.hash, &entry, &entry.hash);
             chain.hash = entry.hash;
             chain.seq = entry.seq;
             forge_entry(forge, i, &entry);

@@ -5,6 +5,9 @@ Reads entries, one a line, exactly as `once tail --json` prints them, and checks
 canonical form, that their numbers are dense, and what the chain's hash comes to. With a checkpoint
 and the public key, checks the signature and that the chain has that hash at that entry.
 
+An entry of version 2 is hashed without what follows from its other members and its place, so that
+is left out first, if it is what follows. With --stored, prints what is left, one entry a line.
+
 docs/formats/evidence.md describes the format; this is the description as a program.
 
 Exit: 0 fine, 1 damage found, 2 could not check.
@@ -17,9 +20,18 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 
 # The DER form of an Ed25519 public key (RFC 8410) is these bytes and the 32 bytes of the key.
 DER_PREFIX = bytes.fromhex("302a300506032b6570032100")
+
+
+# What follows from a decision: the state of the record, and the name that IDS gives to an answer.
+STATES = {"first_seen": "in_progress", "claimed": "in_progress", "in_progress": "in_progress",
+          "renewed": "in_progress", "duplicate_replayed": "executed", "unknown": "unknown",
+          "held_unknown": "unknown", "released": "released", "not_found": "absent"}
+TOLD = {"in_progress": "duplicate_replayed", "held_unknown": "duplicate_replayed",
+        "stale_version": "conflict_rejected", "enqueued": "first_seen"}
 
 
 class Damage(Exception):
@@ -66,6 +78,83 @@ def read_entry(line):
     if not isinstance(entry, dict) or again != line:
         raise Damage("not in canonical form")
     return entry
+
+
+def stamp(now_ms):
+    """A time in milliseconds, as text."""
+    seconds, rest = divmod(int(now_ms), 1000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:03}Z"
+
+
+def type_of(decision, state):
+    """The type of most entries with such a decision."""
+    if decision in ("first_seen", "claimed"):
+        return "execution.started"
+    is_seal = decision == "sealed" and state in ("executed", "failed", "rejected")
+    return f"execution.{state}" if is_seal else "observation.emitted"
+
+
+def derive(entry, chain_id, seq):
+    """What follows from the other members of an entry and from its place."""
+    number = Number(seq) if seq <= 1 << 53 else str(seq)
+    derived = {"chain_id": chain_id, "entry_id": f"ent_{chain_id[:8]}_{seq}", "seq": number}
+    decided = entry.get("decided")
+    if decided is None:
+        return derived
+    decision, own_id = decided["decision"], entry["operation_id"]
+    usual = STATES.get(decision, decided.get("status"))
+    state = entry.get("lifecycle_state", usual)
+    derived |= {"lifecycle_state": usual, "occurred_at": stamp(decided["now_ms"]),
+                "type": type_of(decision, state), "outcome": {"status": state},
+                "decided": {"attempt": Number(1), "version": Number(0),
+                            "fence": decided.get("fence_next", Number(0))}}
+    if "fingerprint" in decided:
+        derived["decided"]["fingerprint_version"] = Number(1)
+    if "lease_ms" in decided and decided["request"] != "renew":
+        derived["decided"]["on_unknown"] = "hold"
+    if decided["request"] in ("begin", "enqueue"):
+        detail = {"detail": decision} if decision in TOLD else {}
+        derived["dedupe"] = {"decision": TOLD.get(decision, decision), **detail,
+                             "executed": decision == "first_seen", "original_operation_id": own_id}
+    if own_id[:4] in ("cmd_", "eff_"):
+        derived["command_id" if own_id[0] == "c" else "effect_id"] = own_id
+    return derived
+
+
+def left_out(full, derived):
+    """A document without the members that are what follows; a different value stays."""
+    if not set(derived) <= set(full):
+        raise Damage(f"member {min(set(derived) - set(full))} is missing")
+    kept = {}
+    for name, value in full.items():
+        if isinstance(derived.get(name), dict):
+            value = left_out(value, derived[name])
+            if value:
+                kept[name] = value
+        elif name not in derived or type(value) is not type(derived[name]) \
+                or value != derived[name]:
+            kept[name] = value
+    return kept
+
+
+def stored_form(entry, chain_id, seq):
+    """The bytes that are hashed."""
+    if "v" not in entry:
+        return canonical(entry).encode("utf-8")
+    if canonical(entry["v"]) != "2":
+        raise Damage(f"version {entry['v']} is not known")
+    try:
+        return canonical(left_out(entry, derive(entry, chain_id, seq))).encode("utf-8")
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise Damage(f"a member is missing or wrong: {error}") from error
+
+
+def link(previous, stored, is_version_2, chain_id, seq):
+    """The hash of an entry, which ties it to its chain, its number and the entries before it."""
+    if not is_version_2:
+        return hashlib.sha256(previous + stored).digest()
+    place = bytes.fromhex(chain_id.replace("-", "")) + seq.to_bytes(8, "big")
+    return hashlib.sha256(previous + place + hashlib.sha256(stored).digest()).digest()
 
 
 def check_entry(entry, chain_id, seq):
@@ -129,9 +218,13 @@ def run(arguments):
                 entry = read_entry(line)
                 chain_id = chain_id or str(entry.get("chain_id"))
                 check_entry(entry, chain_id, seq + 1)
-            except Damage as damage:
+                stored = stored_form(entry, chain_id, seq + 1)
+                previous = link(previous, stored, "v" in entry, chain_id, seq + 1)
+            except (Damage, ValueError) as damage:
                 raise Damage(f"behind entry {seq}: {damage}") from damage
-            seq, previous = seq + 1, hashlib.sha256(previous + line).digest()
+            seq += 1
+            if arguments.stored:
+                print(stored.decode("utf-8"))
             if checkpoint and checkpoint[1] == seq:
                 compared = True
                 if checkpoint[0] != f"once/{chain_id}" or checkpoint[2] != previous:
@@ -148,12 +241,14 @@ def main():
     parser.add_argument("entries", nargs="?", help="file of entries, one a line; default: stdin")
     parser.add_argument("--checkpoint", help="a signed note, as a file")
     parser.add_argument("--key", help="the public key, as a file")
+    parser.add_argument("--stored", action="store_true", help="print the entries as stored")
     parser.add_argument("--after", metavar="SEQ:HASH", help="where the entries continue from")
     arguments = parser.parse_args()
     if bool(arguments.checkpoint) != bool(arguments.key):
         parser.error("--checkpoint and --key go together")
     try:
-        print(run(arguments))
+        result = run(arguments)
+        print(result, file=sys.stderr if arguments.stored else sys.stdout)
     except Damage as damage:
         print(f"damage: {damage}", file=sys.stderr)
         return 1

@@ -3,8 +3,8 @@
 
 docs/formats has the formats and the rules. Checked are files, batches and frames, the chain and its
 checkpoints, bodies, records against their entries; every decision about an operation is made again.
-Believed: signatures (verify_evidence.py), the rules of queued work, `sealed_version` and the file
-`inherited`. Prints "ok" or "ok, torn tail" (exit 0), "damaged: …" (1) or "cannot check: …" (2).
+Believed: signatures (verify_evidence.py), the rules of queued work, `sealed_version`, `type`,
+`dedupe`, `inherited`. Prints "ok", "ok, torn tail" (0), "damaged: …" (1) or "cannot check: …" (2).
 """
 import base64, hashlib, json, pathlib, re, struct, sys, time
 
@@ -19,9 +19,11 @@ DOORS = ["", *"fences gateway run commands effects inbox".split()]
 KEY, SOURCE = ("tenant_id", "scope", "principal", "idempotency_key"), ("type", "id", "version")
 JANITOR, NEW = {"lease_over": "J2", "holder_gone": "J4"}, dict(status="", fence=0, version=0)
 SEALED, OPEN, CRC_OF_ALL = STATUS[4:8], STATUS[1:3], 0x48674BC7  # of data with its CRC after it
+STATES = dict(dict.fromkeys(("first_seen", "claimed", "in_progress", "renewed"), "in_progress"),
+              unknown="unknown", held_unknown="unknown", released="released",
+              duplicate_replayed="executed", not_found="absent")  # after such a decision
 TABLE = list(range(256))
 for _ in range(8): TABLE = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in TABLE]
-
 class Damage(Exception): pass
 def need(condition, what):
     if not condition: raise Damage(what)
@@ -43,9 +45,17 @@ def read_frames(data, at, end, seed):  # each as (kind, where it begins, payload
              crc == crc32c(data[at:at + 8] + payload, start), "a frame")
         yield kind, at, payload
         at += FRAME + size
-
-class Record:
-    """Reads one field after the other; `fields` is what a decision is about."""
+def fill(stored, usual):  # what follows from the rest is left out, or else it is different
+    need(all(stored.get(name) != value for name, value in usual.items()), "it is stored twice")
+    return {**usual, **stored}
+def expand(entry, place):  # of version 2
+    if "decided" not in entry: return fill(entry, {n: place[n] for n in place if n[0] != "o"})
+    usual = dict(attempt=1, version=0, fence=(d := entry["decided"]).get("fence_next", 0))
+    if "fingerprint" in d: usual["fingerprint_version"] = 1
+    if "lease_ms" in d and d["request"] != "renew": usual["on_unknown"] = "hold"
+    state = STATES.get(d["decision"], d.get("status"))
+    return {**fill(entry, {**place, "lifecycle_state": state}), "decided": fill(d, usual)}
+class Record:  # reads one field after the other; `fields` is what a decision is about
     def __init__(self, data):
         self.data, self.at = data, 4
         form, self.kind, status, way = data[:4]
@@ -77,20 +87,16 @@ class Record:
         byte = self.raw(1)[0]
         return byte if byte < 128 else byte & 127 | self.number() << 7
     def text(self): return self.raw(self.number())
-    def body(self):
-        """Digest, size, place, and whether it is kept."""
+    def body(self):  # digest, size, place, and whether it is kept
         flags = self.raw(1)[0]
         there = flags & 1 and (self.raw(32), self.number(), self.number()) or (bytes(32), 0, 0)
         return *there, flags & 2 != 0
-
-def natural(version):
-    """Its place in natural order: runs of digits as numbers, and by their zeros at last."""
+def natural(version):  # in natural order: runs of digits as numbers, and by their zeros at last
     parts = re.findall(rb"[0-9]+|[^0-9]", version.encode(), re.S)
     return [(48, len(part.lstrip(b"0")), part.lstrip(b"0")) if part.isdigit() else (part[0],)
             for part in parts], [len(part) for part in parts]
 def is_over(record, now): return record["status"] not in OPEN and now >= record["window_expires"]
-def decide(found, key, d, came):
-    """(rule, decision, change, the record from now on) for what `decided` of an entry says."""
+def decide(found, key, d, came):  # (rule, decision, change, the record from now on)
     now, request, seals, old = d["now_ms"], d["request"], d["request"] == "seal", found or NEW
     gone, status, version = not found or is_over(found, now), old["status"], old["version"]
     alive = status == "in_progress" and now < found["lease_expires"]
@@ -154,8 +160,7 @@ def decide(found, key, d, came):
         (True, settle, "H5", "sealed" if seals else "released"))
     return next(act(*row) for holds, act, *row in rules.get(request, held) if holds)
 
-class Journal:
-    """One pass over the files; `torn` says whether something unacknowledged is at the end."""
+class Journal:  # one pass; `torn` says whether something unacknowledged is at the end
     def __init__(self, path):
         self.change, self.known, self.time, self.granted, self.fence = {}, {}, 0, 0, 0
         self.at, self.start, self.archived, reached = None, None, False, path / "reached"
@@ -185,8 +190,7 @@ class Journal:
         while at < len(data) and (self.squeezed or any(data[at:at + SECTOR])):
             head = self.header(data, at)
             need(head and at + head[1] <= len(data), "a batch's header")
-            try:
-                frames = self.batch(data, at, *head)
+            try: frames = self.batch(data, at, *head)
             except Damage:  # unless sectors of the very last batch never reached the disk
                 content, zeros = data[at:at + head[2]], head[4]
                 if not last or self.squeezed or self.later(data, at + BLOCK) or zeros >= sum(
@@ -198,8 +202,7 @@ class Journal:
             at += head[1]
         need(not any(data[at:]) or last and not self.later(data, at), "something after the end")
         return any(data[at:])
-    def header(self, data, at):
-        """(number, length, content, frames, zero sectors, time, fence); None: no batch begins."""
+    def header(self, data, at):  # number, length, content, frames, zero sectors, time, fence
         head = data[at:at + HEADER]
         crc = struct.pack("<I", crc32c(head[8:], self.seed ^ at))
         return struct.unpack("<QIIIIQ16xQ", head[8:]) if head[:8] == b"ONCB" + crc else None
@@ -212,8 +215,7 @@ class Journal:
         self.at, self.fence = (number + 1, *self.at[1:]), fence
         return frames
     def frame(self, kind, at, payload):
-        if kind == ENTRY:
-            return self.entry(payload)
+        if kind == ENTRY: return self.entry(payload)
         change, place, slot, value = self.change, self.number << 32 | at, kind, payload
         if kind in (REQUEST, OUTCOME, ERASED):  # erased: of a request, and zeros in its place
             digest, body, slot = payload[:32], payload[32:], REQUEST if kind == ERASED else kind
@@ -231,20 +233,22 @@ class Journal:
     def entry(self, payload):
         form, known, size, seq, time, digest, raw_id = struct.unpack("<BBB5xQQ32s16s", payload[:72])
         tenant, data = payload[72:72 + size], payload[72 + size:]
-        chain_id, where = uuid(self.chain), f"entry {seq}: "
+        own, where = uuid(self.chain), f"entry {seq}: "
         need(not any(payload[3 if (form, known) == (1, 1) else 1:8]), where + "its kind")
-        after = (self.at[1] + 1, sha256(self.at[2], data)) if form == 1 else self.at[1:]
+        place, is_new = self.chain + struct.pack(">Q", seq), data[-7:] == b',"v":2}'
+        link = sha256(self.at[2], place + sha256(data) if is_new else data)
+        after = (self.at[1] + 1, link) if form == 1 else self.at[1:]
         need(form in (1, 2) and (seq, digest) == after, where + "the chain is broken")
         need(form == 2 or self.end.get(seq, digest) == digest, where + "it was a different one")
         if form == 2:  # a checkpoint
-            note = f"once/{chain_id}\n{seq}\n{base64.b64encode(digest).decode()}\ntime ".encode()
+            note = f"once/{own}\n{seq}\n{base64.b64encode(digest).decode()}\ntime ".encode()
             return need(not self.change and data.startswith(note), where + "its checkpoint")
         entry = json.loads(data)
-        d, own_id = entry.get("decided"), entry["operation_id"]
         canonical = json.dumps(entry, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        need(canonical.encode() == data, where + "not in canonical form")
-        said = dict(seq=seq, entry_id=f"ent_{chain_id[:8]}_{seq}", chain_id=chain_id,
-                    occurred_at=stamp(time))
+        need(canonical.encode() == data and is_new == ("v" in entry), where + "its form")
+        said = dict(seq=seq, chain_id=own, entry_id=f"ent_{own[:8]}_{seq}", occurred_at=stamp(time))
+        entry = expand(entry, said) if "v" in entry else entry
+        d, own_id = entry.get("decided"), entry["operation_id"]
         need(said.items() <= entry.items() and own_id[-36:] == uuid(raw_id) and time >= self.time
              and own_id[:-36] in PREFIX.values() and (d["now_ms"] == time if d else not self.change)
              and (not known or entry.get("tenant_id", "").encode() == tenant), where + "its frame")
@@ -282,19 +286,15 @@ class Journal:
                 change == "put", key_hash(key) if change == "touch" else None), where + "storing")
             need(not stored or all(after[n] in (None, stored[n]) for n in after), where + "record")
             need(not after or after["source"] == came, where + "its source")
-            if decision == "first_seen":
-                need(self.granted < after["fence"] <= self.fence, where + "the fence goes back")
-                self.granted = after["fence"]
+            need(decision != "first_seen" or self.granted < after["fence"] <= self.fence, "fence")
+            if decision == "first_seen": self.granted = after["fence"]
         if after and (change or stored):
             self.known.pop(found and found["operation_id"], None)
             self.known[after["key"]] = self.known[after["operation_id"]] = after
-
 def verdict(path):
-    try:
-        return "ok, torn tail" if Journal(pathlib.Path(path)).torn else "ok"
+    try: return "ok, torn tail" if Journal(pathlib.Path(path)).torn else "ok"
     except OSError as error: return f"cannot check: {error}"
     except (Damage, ValueError, LookupError, TypeError, struct.error) as e: return f"damaged: {e}"
-
 if __name__ == "__main__":
     said = verdict(sys.argv[1]) if len(sys.argv) == 2 else "cannot check: name one directory"
     sys.exit(print(said) or ("ok", "damaged", "cannot check").index(re.split("[,:]", said)[0]))

@@ -326,7 +326,7 @@ ONCE_API int once_iterate(struct once *once, const struct once_filter *filter,
 struct once_entry {
     uint64_t seq;
     int64_t time_ms;
-    struct once_bytes json; /* canonical JSON; hash = SHA-256(previous hash, these bytes) */
+    struct once_bytes json; /* canonical JSON; docs/formats/evidence.md says what is hashed */
     unsigned char hash[32];
     const char *cursor; /* opaque: to continue after this entry; valid during the call */
 };

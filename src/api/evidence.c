@@ -29,10 +29,11 @@
 #include "canon/jsonw.h"
 #include "evidence/cursor.h"
 #include "evidence/entry.h"
+#include "evidence/entry_form.h"
 
 enum {
     ENTRIES_DEFAULT = 100,
-    TIES_BYTES = 256, /* added by entry_show to the stored bytes: two hashes and their names */
+    ADDED_BYTES = 1024, /* at most: what entry_show adds to the stored bytes */
 };
 
 /* A page on its way to its reader. In the exchange's arena. */
@@ -69,12 +70,12 @@ static enum status read_query(
     return OK;
 }
 
-/* Entries take as much as they are stored with, plus TIES_BYTES: one piece of the arena. */
+/* Entries take as much as they are stored with, plus ADDED_BYTES: one piece of the arena. */
 static size_t page_bytes(const struct query *query)
 {
-    size_t bytes = TIES_BYTES;
+    size_t bytes = ADDED_BYTES;
     for (size_t i = 0; i < query->count; i++) {
-        bytes += query->entries[i].entry.bytes.len + TIES_BYTES;
+        bytes += query->entries[i].entry.bytes.len + ADDED_BYTES;
     }
     return bytes;
 }
@@ -114,7 +115,8 @@ static enum status put_page(const struct query *query, struct buf *out)
 static void answer_page(struct api_request *request, const struct query *query)
 {
     struct buf out;
-    buf_init(&out, &request->mem, 2 * (size_t)LIMIT_PAGE_BYTES_MAX);
+    buf_init(&out, &request->mem,
+        2 * (size_t)LIMIT_PAGE_BYTES_MAX + LIMIT_PAGE_ENTRIES_MAX * (size_t)ADDED_BYTES);
     enum status status = put_page(query, &out);
     if (status == E_CORRUPT) {
         struct err err;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "base/uuid.h"
 #include "cli/operation.h"
 #include "cli/out.h"
 #include "cli/remote_read.h"
@@ -32,6 +33,7 @@ struct audit {
     struct cli *cli;
     struct remote *remote;
     struct arena arena; /* for the current page */
+    struct buf stored;  /* one entry in its stored form */
 
     struct remote_head head; /* as the server reported before the first page */
     bool head_seen;          /* an entry showed the hash of the head … */
@@ -103,12 +105,27 @@ static void check_link(struct audit *audit, const struct remote_entry *entry)
     }
 }
 
+/* The hash of what the server has stored; false: what it shows is not an entry. */
+static bool link_of(struct audit *audit, const struct remote_entry *entry, struct digest *ret_hash)
+{
+    struct entry stored = {
+        .seq = entry->entry.seq, .bytes = slice_of(entry->entry.json.data, entry->entry.json.size)};
+    buf_clear(&audit->stored);
+    if (!uuid_read(entry->words.chain_id, stored.chain_id) ||
+        entry_contract(&stored, &audit->stored) != OK) {
+        return false;
+    }
+    stored.bytes = buf_view(&audit->stored);
+    entry_link(&entry->prev_hash, &stored, ret_hash);
+    return true;
+}
+
 static void check_entry(struct audit *audit, const struct remote_entry *entry)
 {
-    struct digest hash;
-    chain_hash(&entry->prev_hash, slice_of(entry->entry.json.data, entry->entry.json.size), &hash);
+    struct digest hash = {{0}};
+    bool is_whole = link_of(audit, entry, &hash);
     audit->entries++;
-    if (!digest_equal(&hash, &entry->hash)) {
+    if (!is_whole || !digest_equal(&hash, &entry->hash)) {
         add_damage(audit, entry, "its hash is not that of its bytes");
     }
     if (!slice_is(entry->words.chain_id, audit->head.chain_id)) {
@@ -243,7 +260,9 @@ int verify_remote(struct cli *cli, struct remote *remote)
     audit->cli = cli;
     audit->remote = remote;
     arena_init(&audit->arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
+    buf_init(&audit->stored, &mem_libc, PAGE_ARENA_BYTES_MAX);
     int code = fetch_entries(audit);
+    buf_release(&audit->stored);
     arena_release(&audit->arena);
     if (code != CLI_OK) {
         return CLI_UNCHECKED;

@@ -474,7 +474,7 @@ static size_t part_steps(const struct work *work)
 }
 
 /* Chains the entries of the steps that stay again, from the batch's start, and moves changes up. */
-static enum status rechain(struct cycle *cycle, struct work *work, size_t kept, struct err *err)
+static void rechain(struct cycle *cycle, struct work *work, size_t kept)
 {
     work->used = 0;
     for (size_t i = 0; i < kept; i++) {
@@ -487,14 +487,11 @@ static enum status rechain(struct cycle *cycle, struct work *work, size_t kept, 
             step->changes * sizeof *work->changes);
         step->first = work->used;
         work->used += step->changes;
-        if (step_compose(cycle, step, &work->changes[work->used - 1].entry) != OK) {
-            return err_set(err, step->call->err.status, "out of memory for evidence");
-        }
+        chain_append(&cycle->chain, &work->changes[work->used - 1].entry);
         if (step->next != NULL) {
             count_change(cycle, step->found, step->next);
         }
     }
-    return OK;
 }
 
 /* Runs one more round for the calls that lost a race; with give_up, refuses them instead. */
@@ -519,8 +516,8 @@ static enum status run_again(struct cycle *cycle, struct work *work, bool give_u
     if (status != OK) {
         return status;
     }
-    status = rechain(cycle, work, kept, err);
-    status = status == OK ? decide_all(cycle, work, kept, err) : status;
+    rechain(cycle, work, kept);
+    status = decide_all(cycle, work, kept, err);
     if (status != OK) {
         cycle->store->ops->abort(cycle->store);
         return status;

@@ -9,6 +9,7 @@
 #include "canon/jcs.h"
 #include "core/effect_names.h"
 #include "core/source.h"
+#include "evidence/entry_form.h"
 #include "evidence/note.h"
 
 void chain_init(
@@ -16,18 +17,12 @@ void chain_init(
 {
     static_assert(sizeof chain->chain_id == UUID_TEXT_BYTES, "a UUID");
     *chain = (struct chain){.seq = head->seq, .hash = head->hash};
+    memcpy(chain->id, identity->chain_id, sizeof chain->id);
     (void)uuid_put(chain->chain_id, identity->chain_id);
-    (void)text_put_time(chain->time, chain->time_ms);
-}
-
-void chain_hash(const struct digest *prev_hash, struct slice bytes, struct digest *ret_hash)
-{
-    ASSERT(bytes.len > 0);
-    digest_sha256_2(prev_hash->bytes, sizeof prev_hash->bytes, bytes.data, bytes.len, ret_hash);
 }
 
 /* Members are written in the order of RFC 8785, so the text is canonical from the start. Each
- * helper writes `,"name":value`; the first member of an object is written separately.
+ * helper writes `,"name":value`, and object_begun makes an object's first comma its brace.
  *
  * Every decision makes an entry, and the engine spends half its work for a call on writing and
  * hashing this text. So the helpers are always inline: the length of a name is then a compile-time
@@ -64,12 +59,12 @@ INLINE void put_word(struct buf *out, const char *name, struct slice word)
     buf_char(out, '"');
 }
 
-/* Beyond 2^53 readers disagree about a JSON number, and RFC 8785 would change it. A holder can
- * present any 64-bit fence, so such a number is written as text (RFC 7493 section 2.2). */
+/* RFC 8785 would change a number beyond ENTRY_NUMBER_MAX, and a holder can present any 64-bit
+ * fence. */
 INLINE void put_u64(struct buf *out, const char *name, uint64_t value)
 {
     buf_str(out, name);
-    if (value > UINT64_C(1) << 53) {
+    if (value > ENTRY_NUMBER_MAX) {
         buf_char(out, '"');
         buf_u64(out, value);
         buf_char(out, '"');
@@ -84,6 +79,15 @@ INLINE void put_digest(struct buf *out, const char *name, const struct digest *d
     buf_char(out, '"');
     buf_hex(out, digest->bytes, sizeof digest->bytes);
     buf_char(out, '"');
+}
+
+/* The object whose members were appended from an offset on. */
+static void object_begun(struct buf *out, size_t from)
+{
+    if (buf_status(out) == OK) {
+        ASSERT(out->data[from] == ',');
+        out->data[from] = '{';
+    }
 }
 
 static void put_conflict(struct buf *out, const struct entry_facts *facts)
@@ -167,7 +171,9 @@ static void put_decided_work(struct buf *out, const struct entry_facts *facts)
     /* request_check ensures it: a negative number would be written as a large one. */
     ASSERT(policy->deadline_ms >= 0);
     ASSERT(request->delay_ms >= 0);
-    put_u64(out, ",\"decided\":{\"attempt\":", facts->decision->next.attempt);
+    if (facts->decision->next.attempt != 1) {
+        put_u64(out, ",\"attempt\":", facts->decision->next.attempt);
+    }
     put_u64_if(out, ",\"attempts_max\":", policy->attempts_max);
     put_u64_if(out, ",\"deadline_ms\":", (uint64_t)policy->deadline_ms);
     put_str(out, ",\"decision\":", decision_name(facts->decision->kind));
@@ -192,13 +198,18 @@ static void put_decided_grant(struct buf *out, const struct entry_facts *facts)
     ASSERT(facts->moment.now_ms > 0);
     ASSERT(request->not_before_ms >= 0);
     ASSERT(request->policy.lease_ms >= 0);
-    put_u64(out, ",\"fence\":", takes_fence ? facts->decision->next.fence : request->fence);
+    uint64_t fence = takes_fence ? facts->decision->next.fence : request->fence;
+    if (fence != (takes_fence ? facts->moment.fence_next : 0)) {
+        put_u64(out, ",\"fence\":", fence);
+    }
     if (takes_fence) {
         put_u64(out, ",\"fence_next\":", facts->moment.fence_next);
     }
     if (request_by_key(request->kind)) {
         put_digest(out, ",\"fingerprint\":", &request->fingerprint);
-        put_u64(out, ",\"fingerprint_version\":", request->fingerprint_version);
+        if (request->fingerprint_version != 1) {
+            put_u64(out, ",\"fingerprint_version\":", request->fingerprint_version);
+        }
     }
     put_u64_if(out, ",\"holder\":", request->holder);
     if (asks_grant || request->kind == REQUEST_RENEW) {
@@ -206,12 +217,21 @@ static void put_decided_grant(struct buf *out, const struct entry_facts *facts)
     }
     put_u64_if(out, ",\"not_before_ms\":", (uint64_t)request->not_before_ms);
     put_u64(out, ",\"now_ms\":", (uint64_t)facts->moment.now_ms);
-    if (asks_grant) {
+    if (asks_grant && request->policy.on_unknown != ON_UNKNOWN_HOLD) {
         put_str(out, ",\"on_unknown\":", on_unknown_name(request->policy.on_unknown));
     }
     if (request_settles(request)) {
         put_outcome_facts(out, &request->outcome);
     }
+}
+
+/* The status that the request names; NULL if it names none. An enqueue without one asks for
+ * pending. */
+static const char *status_named(const struct request *request)
+{
+    return !request_names_status(request->kind) ? NULL
+           : (int)request->status == 0          ? record_status_name(RECORD_PENDING)
+                                                : record_status_name(request->status);
 }
 
 /* The input of decide and the rule it applied: enough to decide again. */
@@ -222,6 +242,8 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
     bool by_key = request_by_key(request->kind);
     ASSERT(facts->decision->rule != NULL); /* P10: needed to decide again */
     ASSERT(policy->window_ms >= 0);
+    buf_str(out, ",\"decided\":");
+    size_t from = out->len;
     put_decided_work(out, facts);
     put_decided_grant(out, facts);
     put_parent(out, &request->parent);
@@ -241,13 +263,12 @@ static void put_decided(struct buf *out, const struct entry_facts *facts)
         put_source(out, &request->source);
     }
     if (request_names_status(request->kind)) {
-        /* An enqueue without a status asks for pending. */
-        put_str(out, ",\"status\":",
-            record_status_name((int)request->status == 0 ? RECORD_PENDING : request->status));
+        put_str(out, ",\"status\":", status_named(request));
     }
-    put_u64(out, ",\"version\":", found_named(facts) ? facts->found->version : 0);
+    put_u64_if(out, ",\"version\":", found_named(facts) ? facts->found->version : 0);
     put_u64_if(out, ",\"wanted_version\":", request->version);
     put_u64_if(out, ",\"window_ms\":", (uint64_t)policy->window_ms);
+    object_begun(out, from);
     buf_char(out, '}');
 }
 
@@ -280,25 +301,16 @@ const char *entry_dedupe(enum decision_kind kind)
     return decision_name(kind);
 }
 
-static void put_dedupe(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
+/* All that does not follow from the decision: which outcome was replayed. */
+static void put_dedupe(struct buf *out, const struct entry_facts *facts)
 {
-    ASSERT(request_by_key(facts->request->kind));
-    const char *decision = decision_name(facts->decision->kind);
-    const char *told = entry_dedupe(facts->decision->kind);
-    bool executed = facts->decision->kind == DECISION_FIRST_SEEN;
-    put_str(out, ",\"dedupe\":{\"decision\":", told);
-    if (strcmp(told, decision) != 0) {
-        put_str(out, ",\"detail\":", decision);
+    const struct body_ref *outcome = &facts->decision->next.outcome.body;
+    if (request_by_key(facts->request->kind) &&
+        facts->decision->kind == DECISION_DUPLICATE_REPLAYED && outcome->bytes > 0) {
+        buf_str(out, ",\"dedupe\":{\"outcome_ref\":\"sha256:");
+        buf_hex(out, outcome->digest.bytes, sizeof outcome->digest.bytes);
+        buf_str(out, "\"}");
     }
-    buf_str(out, executed ? ",\"executed\":true" : ",\"executed\":false");
-    put_word(out, ",\"original_operation_id\":", operation_id);
-    if (facts->decision->kind == DECISION_DUPLICATE_REPLAYED &&
-        facts->decision->next.outcome.body.bytes > 0) {
-        buf_str(out, ",\"outcome_ref\":\"sha256:");
-        buf_hex(out, facts->decision->next.outcome.body.digest.bytes, 32);
-        buf_char(out, '"');
-    }
-    buf_char(out, '}');
 }
 
 /* For refusals: why nothing happened; otherwise the reason given. */
@@ -331,37 +343,6 @@ static struct slice entry_reason(const struct entry_facts *facts)
     return facts->decision->repeated ? SLICE_LIT("repeated") : facts->decision->next.reason;
 }
 
-static void put_outcome(struct buf *out, struct slice reason, const char *state)
-{
-    buf_str(out, ",\"outcome\":{");
-    if (reason.len > 0) {
-        put_text(out, "\"reason\":", reason);
-        buf_char(out, ',');
-    }
-    put_str(out, "\"status\":", state);
-    buf_char(out, '}');
-}
-
-static void put_entry_id(const struct chain *chain, struct buf *out)
-{
-    buf_str(out, ",\"entry_id\":\"ent_");
-    buf_append(out, chain->chain_id, 8);
-    buf_char(out, '_');
-    buf_u64(out, chain->seq + 1);
-    buf_char(out, '"');
-}
-
-/* Formatting the date costs more than all other numbers of the line, and all entries of a batch
- * have the same time. */
-static struct slice chain_time(struct chain *chain, int64_t now_ms)
-{
-    if (chain->time_ms != now_ms) {
-        (void)text_put_time(chain->time, now_ms);
-        chain->time_ms = now_ms;
-    }
-    return slice_of(chain->time, TEXT_TIME_BYTES - 1);
-}
-
 static void put_quoted_if(struct buf *out, const char *name, struct slice quoted)
 {
     if (quoted.len > 0) {
@@ -371,14 +352,12 @@ static void put_quoted_if(struct buf *out, const char *name, struct slice quoted
 }
 
 /* Links an effect to its command and to the provider (CCO-8). The record's effect_id is the
- * provider's name for it; its own name is the caller's, or else its id. */
-static void put_command(struct buf *out, const struct entry_facts *facts, struct slice operation_id)
+ * provider's name for it; its own name is the caller's, or else its id, which is left out. So is
+ * the id of a command (IDS-14). */
+static void put_command(struct buf *out, const struct entry_facts *facts)
 {
     const struct record *record = &facts->decision->next;
-    enum record_kind kind = entry_kind(facts);
-    if (kind == RECORD_COMMAND) {
-        put_word(out, ",\"command_id\":", operation_id); /* IDS-14 */
-    } else if (kind == RECORD_EFFECT) {
+    if (entry_kind(facts) == RECORD_EFFECT) {
         put_quoted_if(out, ",\"command_id\":", effect_names_of(record->detail).command_id);
     }
 }
@@ -391,13 +370,46 @@ static void put_effect(struct buf *out, const struct entry_facts *facts, struct 
         return;
     }
     struct slice given = effect_names_of(record->detail).effect_id;
-    put_quoted_if(out, ",\"effect_id\":", given);
-    if (given.len == 0) {
-        put_word(out, ",\"effect_id\":", operation_id);
+    bool is_own = given.len == operation_id.len + 2 &&
+                  memcmp(given.data + 1, operation_id.data, operation_id.len) == 0;
+    put_quoted_if(out, ",\"effect_id\":", is_own ? SLICE_EMPTY : given);
+}
+
+/* The state and the type are left out where they are the usual ones after such a decision. */
+static void put_state(struct buf *out, const struct entry_facts *facts, const char *state)
+{
+    const char *usual = entry_state_default(facts->decision->kind, status_named(facts->request));
+    if (usual == NULL || strcmp(state, usual) != 0) {
+        put_str(out, ",\"lifecycle_state\":", state);
     }
 }
 
-static void put_entry(struct chain *chain, const struct entry_facts *facts, struct buf *out)
+static void put_type(struct buf *out, const struct entry_facts *facts, const char *state)
+{
+    const char *type = entry_type(facts);
+    if (strcmp(type, entry_type_default(facts->decision->kind, slice_str(state))) != 0) {
+        put_str(out, ",\"type\":", type);
+    }
+}
+
+static void put_reason(struct buf *out, struct slice reason)
+{
+    if (reason.len > 0) {
+        put_text(out, ",\"outcome\":{\"reason\":", reason);
+        buf_char(out, '}');
+    }
+}
+
+static void put_trace(struct buf *out, struct slice trace)
+{
+    if (trace.len > 0) {
+        buf_str(out, ",\"trace\":");
+        buf_slice(out, trace); /* canonical JSON already */
+    }
+}
+
+/* The stored form: without what entry_expand adds. */
+static void put_entry(const struct entry_facts *facts, struct buf *out)
 {
     const struct record *record = &facts->decision->next;
     const struct request *request = facts->request;
@@ -411,59 +423,53 @@ static void put_entry(struct chain *chain, const struct entry_facts *facts, stru
     struct slice operation_id = slice_str(kind_id_put(
         id_text, entry_kind(facts), known ? &record->operation_id : &request->operation_id));
 
-    buf_char(out, '{');
-    if (request->actor.len > 0) {
-        put_text(out, "\"actor\":", request->actor);
-        buf_char(out, ',');
-    }
-    put_word(out, "\"chain_id\":", slice_of(chain->chain_id, sizeof chain->chain_id - 1));
-    put_command(out, facts, operation_id);
+    put_text_if(out, ",\"actor\":", request->actor);
+    put_command(out, facts);
     if (facts->decision->kind == DECISION_CONFLICT_REJECTED) {
         put_conflict(out, facts);
     }
     put_decided(out, facts);
-    if (request_by_key(request->kind)) {
-        put_dedupe(out, facts, operation_id);
-    }
+    put_dedupe(out, facts);
     put_effect(out, facts, operation_id);
-    put_entry_id(chain, out);
     put_text_if(out, ",\"idempotency_key\":", key->key);
-    put_str(out, ",\"lifecycle_state\":", state);
-    put_word(out, ",\"occurred_at\":", chain_time(chain, facts->moment.now_ms));
+    put_state(out, facts, state);
     put_word(out, ",\"operation_id\":", operation_id);
-    put_outcome(out, entry_reason(facts), state);
+    put_reason(out, entry_reason(facts));
     put_text_if(out, ",\"principal\":", key->principal);
     if (entry_kind(facts) == RECORD_EFFECT) {
         put_text_if(out, ",\"provider_ref\":", record->effect_id);
     }
     put_text(out, ",\"scope\":", key->scope);
-    put_u64(out, ",\"seq\":", chain->seq + 1);
     put_source(out, known ? &record->source : &request->source);
     put_text(out, ",\"tenant_id\":", key->tenant);
-    if (request->trace.len > 0) {
-        buf_str(out, ",\"trace\":");
-        buf_slice(out, request->trace); /* canonical JSON already */
-    }
-    put_str(out, ",\"type\":", entry_type(facts));
-    buf_char(out, '}');
+    put_trace(out, request->trace);
+    put_type(out, facts, state);
 }
 
-/* Chains the bytes that were appended to out from an offset on. */
+void chain_append(struct chain *chain, struct entry *entry)
+{
+    ASSERT(chain->seq < UINT64_MAX);
+    entry->seq = chain->seq + 1;
+    memcpy(entry->chain_id, chain->id, sizeof entry->chain_id);
+    entry_link(&chain->hash, entry, &entry->hash);
+    chain->seq = entry->seq;
+    chain->hash = entry->hash;
+}
+
+/* Ends the entry whose members were appended to out from an offset on, and chains it. */
 static enum status append(struct chain *chain, struct buf *out, size_t from, struct entry *entry)
 {
+    buf_str(out, ENTRY_VERSION_2);
+    object_begun(out, from);
     if (buf_status(out) != OK) {
         return buf_status(out);
     }
     entry->kind = ENTRY_EVIDENCE;
-    entry->seq = chain->seq + 1;
     ASSERT(out->len > from);
-    ASSERT(chain->seq < UINT64_MAX);
     entry->bytes = slice_of(out->data + from, out->len - from);
-    chain_hash(&chain->hash, entry->bytes, &entry->hash);
     ASSERT(entry->bytes.data[0] == '{');
-    ASSERT(entry->bytes.data[entry->bytes.len - 1] == '}');
-    chain->seq = entry->seq;
-    chain->hash = entry->hash;
+    ASSERT(entry_is_version_2(entry->bytes));
+    chain_append(chain, entry);
     return OK;
 }
 
@@ -478,7 +484,7 @@ enum status entry_compose(
         .tenant = known ? facts->decision->next.key.tenant : facts->request->key.tenant,
         .time_ms = facts->moment.now_ms,
     };
-    put_entry(chain, facts, out);
+    put_entry(facts, out);
     return append(chain, out, from, ret_entry);
 }
 
@@ -490,114 +496,13 @@ enum status entry_compose_archived(struct chain *chain, const struct store_remov
     char time[TEXT_TIME_BYTES];
     ASSERT(removable->seq > 0 && removable->seq <= chain->seq); /* P10: it was in this chain */
     *ret_entry = (struct entry){.time_ms = now_ms}; /* about no operation: the id is zero */
-    put_digest(out, "{\"archived\":{\"hash\":", &removable->hash);
+    put_digest(out, ",\"archived\":{\"hash\":", &removable->hash);
     put_u64(out, ",\"seq\":", removable->seq);
-    put_str(out, "},\"chain_id\":", chain->chain_id);
-    put_entry_id(chain, out);
-    put_str(out, ",\"lifecycle_state\":", "archived");
+    put_str(out, "},\"lifecycle_state\":", "archived");
     put_str(out, ",\"occurred_at\":", text_put_time(time, now_ms));
     put_str(out, ",\"operation_id\":", op_id_put(operation_id, &ret_entry->operation_id));
-    put_u64(out, ",\"seq\":", chain->seq + 1);
     put_str(out, ",\"type\":", "evidence.archived");
-    buf_char(out, '}');
     return append(chain, out, from, ret_entry);
-}
-
-/* ---- showing ------------------------------------------------------------------------------ */
-
-/* Moves *at past the string that begins there; false: it does not end. */
-static bool skip_string(struct slice text, size_t *at)
-{
-    ASSERT(text.data[*at] == '"');
-    for (size_t i = *at + 1; i < text.len; i++) {
-        if (text.data[i] == '"') {
-            *at = i + 1;
-            return true;
-        }
-        i += text.data[i] == '\\';
-    }
-    return false;
-}
-
-/* Moves *at past the value that begins there: brackets are counted, strings skipped. */
-static bool skip_value(struct slice text, size_t *at)
-{
-    size_t depth = 0;
-    while (*at < text.len) {
-        char c = text.data[*at];
-        if (c == '"') {
-            if (!skip_string(text, at)) {
-                return false;
-            }
-            continue;
-        }
-        if (depth == 0 && (c == ',' || c == '}')) {
-            return true;
-        }
-        depth += c == '{' || c == '[';
-        depth -= c == '}' || c == ']';
-        (*at)++;
-    }
-    return false;
-}
-
-/* Where the first member begins whose name does not sort before the given one; if there is none,
- * where the object ends. 0: the text is not an object. Canonical text has no spaces and our names
- * are ASCII, so byte order is the order of RFC 8785. */
-static size_t member_place(struct slice text, const char *name)
-{
-    struct slice wanted = slice_str(name);
-    size_t at = 1;
-    if (text.len < 2 || text.data[0] != '{') {
-        return 0;
-    }
-    while (at < text.len && text.data[at] == '"') {
-        size_t start = at;
-        if (!skip_string(text, &at)) {
-            return 0;
-        }
-        struct slice found = slice_of(text.data + start + 1, at - start - 2);
-        size_t less = found.len < wanted.len ? found.len : wanted.len;
-        int order = memcmp(found.data, wanted.data, less);
-        if (order > 0 || (order == 0 && found.len >= wanted.len)) {
-            return start;
-        }
-        if (!skip_value(text, &at) || at >= text.len) {
-            return 0;
-        }
-        at += text.data[at] == ',';
-    }
-    return at < text.len && text.data[at] == '}' ? at : 0;
-}
-
-/* Adds a member before the one at a place, or after the last one. */
-static void put_member(
-    struct buf *out, struct slice text, size_t place, const char *name, const struct digest *digest)
-{
-    ASSERT(place > 0 && place < text.len);
-    bool last = text.data[place] == '}';
-    buf_str(out, last ? ",\"" : "\"");
-    buf_str(out, name);
-    put_digest(out, "\":", digest);
-    if (!last) {
-        buf_char(out, ',');
-    }
-}
-
-enum status entry_show(const struct entry *entry, const struct digest *prev_hash, struct buf *out)
-{
-    struct slice text = entry->bytes;
-    size_t hash = member_place(text, "hash");
-    size_t previous = member_place(text, "prev_hash");
-    if (hash == 0 || previous == 0 || previous < hash) {
-        return E_CORRUPT;
-    }
-    buf_slice(out, slice_of(text.data, hash));
-    put_member(out, text, hash, "hash", &entry->hash);
-    buf_slice(out, slice_of(text.data + hash, previous - hash));
-    put_member(out, text, previous, "prev_hash", prev_hash);
-    buf_slice(out, slice_of(text.data + previous, text.len - previous));
-    return buf_status(out);
 }
 
 /* ---- notes -------------------------------------------------------------------------------- */
@@ -662,6 +567,7 @@ enum status note_compose(struct chain *chain, const struct note *note, const str
                                         : record_status_name(found->status);
     size_t from = out->len;
     char id_text[KIND_ID_TEXT_BYTES];
+    char time[TEXT_TIME_BYTES];
     *ret_entry = (struct entry){
         .operation_id = found != NULL ? found->operation_id : note->operation_id,
         .tenant = note->tenant,
@@ -670,38 +576,31 @@ enum status note_compose(struct chain *chain, const struct note *note, const str
     enum record_kind about = note->about == 0 ? RECORD_OPERATION : note->about;
     struct slice operation_id = slice_str(
         kind_id_put(id_text, found != NULL ? found->kind : about, &ret_entry->operation_id));
-    buf_char(out, '{');
-    if (note->actor.len > 0) {
-        put_text(out, "\"actor\":", note->actor);
-        buf_char(out, ',');
-    }
-    put_word(out, "\"chain_id\":", slice_of(chain->chain_id, sizeof chain->chain_id - 1));
-    if (note->count > 0) {
-        put_u64(out, ",\"count\":", note->count);
-    }
+    put_text_if(out, ",\"actor\":", note->actor);
+    put_u64_if(out, ",\"count\":", note->count);
     if (duplicates) {
         put_str(out, ",\"dedupe\":{\"decision\":", "duplicate_replayed");
         buf_str(out, ",\"executed\":false");
         put_word(out, ",\"original_operation_id\":", operation_id);
         buf_char(out, '}');
     }
-    put_entry_id(chain, out);
     put_text_if(out, ",\"idempotency_key\":", duplicates ? note->key.key : SLICE_EMPTY);
     put_str(out, ",\"lifecycle_state\":", state);
-    put_word(out, ",\"occurred_at\":", chain_time(chain, now_ms));
+    put_str(out, ",\"occurred_at\":", text_put_time(time, now_ms));
     put_word(out, ",\"operation_id\":", operation_id);
-    put_outcome(out, note->reason, state);
+    buf_str(out, ",\"outcome\":{");
+    if (note->reason.len > 0) {
+        put_text(out, "\"reason\":", note->reason);
+        buf_char(out, ',');
+    }
+    put_str(out, "\"status\":", state);
+    buf_char(out, '}');
     put_text_if(out, ",\"principal\":", duplicates ? note->key.principal : SLICE_EMPTY);
     if (duplicates) {
         put_text(out, ",\"scope\":", note->key.scope);
     }
-    put_u64(out, ",\"seq\":", chain->seq + 1);
     put_text(out, ",\"tenant_id\":", note->tenant);
-    if (note->trace.len > 0) {
-        buf_str(out, ",\"trace\":");
-        buf_slice(out, note->trace); /* canonical JSON already */
-    }
+    put_trace(out, note->trace);
     put_str(out, ",\"type\":", note_type(note->kind));
-    buf_char(out, '}');
     return append(chain, out, from, ret_entry);
 }

@@ -1,40 +1,39 @@
 /*
  * entry: one evidence line for one decision, in canonical JSON, chained.
  *
- * Promises:  hash = SHA-256(previous hash ‖ bytes), where the first previous hash is 32 zero bytes
- *            and bytes are the canonical JSON (RFC 8785) of the entry without prev_hash and hash.
- *            Sequence numbers are dense from 1 (P10). Its fingerprints are keyed; it never contains
- *            bodies. "decided" holds the input of decide, so that anybody can decide again.
+ * Promises:  the bytes are canonical JSON (RFC 8785) of version 2 in the stored form
+ *            (entry_form.h), the hash is entry_link's. Sequence numbers are dense from 1 (P10). Its
+ *            fingerprints are keyed; it never contains bodies. "decided" holds the input of
+ *            decide, so that anybody can decide again.
  * Threads:   one chain, one thread.
  *
- * Members, sorted: actor?, chain_id, command_id?, conflict?{received_fingerprint,
- * stored_fingerprint}, decided{attempt, decision, fence, rule, version, …}, dedupe?{decision,
- * executed, original_operation_id, outcome_ref}, effect_id?, entry_id, idempotency_key,
- * lifecycle_state, occurred_at, operation_id, outcome?{reason, status}, principal?, provider_ref?,
- * scope, seq, source?, tenant_id, trace?, type. docs/formats/evidence.md describes each.
+ * Members of the full document, sorted: actor?, chain_id, command_id?, conflict?{
+ * received_fingerprint, stored_fingerprint}, decided{attempt, decision, fence, rule, version, …},
+ * dedupe?{decision, executed, original_operation_id, outcome_ref}, effect_id?, entry_id,
+ * idempotency_key, lifecycle_state, occurred_at, operation_id, outcome?{reason, status},
+ * principal?, provider_ref?, scope, seq, source?, tenant_id, trace?, type, v.
+ * docs/formats/evidence.md describes each, and which of them are stored.
  */
 #ifndef ONCE_EVIDENCE_ENTRY_H
 #define ONCE_EVIDENCE_ENTRY_H
 
-#include "base/text.h"
 #include "core/decide.h"
 #include "store/store.h"
 
 struct chain {
-    uint64_t seq;       /* of the last entry; 0 for none */
-    struct digest hash; /* of the last entry; zero for none */
-    char chain_id[37];  /* a UUID as text */
-    int64_t time_ms;    /* of the last entry, also as text: a batch has one time */
-    char time[TEXT_TIME_BYTES];
+    uint64_t seq;         /* of the last entry; 0 for none */
+    struct digest hash;   /* of the last entry; zero for none */
+    unsigned char id[16]; /* a UUID … */
+    char chain_id[37];    /* … and its text */
 };
 
 /* Continues at the head of a store. */
 void chain_init(
     struct chain *chain, const struct store_head *head, const struct store_identity *identity);
 
-/* The hash of an entry that follows one with this hash; zero before the first. Every check of a
- * chain, in a store or from a server, uses this function. */
-void chain_hash(const struct digest *prev_hash, struct slice bytes, struct digest *ret_hash);
+/* Makes an entry the next of the chain: sets seq, chain_id and hash. Its bytes do not depend on
+ * its place. */
+void chain_append(struct chain *chain, struct entry *entry);
 
 /* The input of one entry. */
 struct entry_facts {
@@ -53,12 +52,6 @@ enum status entry_compose(struct chain *chain, const struct entry_facts *facts, 
  * "evidence.archived"). Like entry_compose; it decides nothing. */
 enum status entry_compose_archived(struct chain *chain, const struct store_removable *removable,
     int64_t now_ms, struct buf *out, struct entry *ret_entry) MUST_CHECK;
-
-/* Appends an entry in the form that readers get: the stored object with the members `hash` and
- * `prev_hash` (64 hex) added, in canonical order. E_CORRUPT: the bytes are not an entry; E_NOMEM,
- * E_LIMIT: out has no room. */
-enum status entry_show(
-    const struct entry *entry, const struct digest *prev_hash, struct buf *out) MUST_CHECK;
 
 /* The name that IDS-14, which has three decisions, gives to the answer to a begin: our finer
  * decisions become duplicates or refusals that ran nothing, with the detail beside it (DESIGN

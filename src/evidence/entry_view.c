@@ -1,7 +1,5 @@
 #include "evidence/entry_view.h"
 
-#include <stdio.h>
-
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
@@ -10,9 +8,7 @@
 #include "canon/json.h"
 #include "core/effect_names.h"
 #include "core/source.h"
-
-/* Readers disagree about larger JSON numbers (RFC 7493 section 2.2): they are written as text. */
-#define NUMBER_MAX (UINT64_C(1) << 53)
+#include "evidence/entry_form.h"
 
 /* A reader that remembers the first invalid member, so that it is checked once. */
 struct members {
@@ -62,10 +58,11 @@ static uint64_t u64_of(struct members *members, const char *name, bool optional)
         return 0;
     }
     if (json_is(value, JSON_NUMBER) && json_int(value, &number) && number >= 0 &&
-        (uint64_t)number <= NUMBER_MAX) {
+        (uint64_t)number <= ENTRY_NUMBER_MAX) {
         return (uint64_t)number;
     }
-    if (json_is(value, JSON_STRING) && text_u64(json_text(value), &large) && large > NUMBER_MAX) {
+    if (json_is(value, JSON_STRING) && text_u64(json_text(value), &large) &&
+        large > ENTRY_NUMBER_MAX) {
         return large;
     }
     fail(members, name);
@@ -355,10 +352,13 @@ static void read_key(struct members *top, struct entry_view *view)
 static void check_echoes(struct members *top, const struct entry_view *view)
 {
     char text[64];
+    struct buf id = {.data = text, .cap = sizeof text, .max = sizeof text};
     ASSERT(view->chain_id.len == 36); /* read_members: eight of its bytes are shown */
-    (void)snprintf(
-        text, sizeof text, "ent_%.8s_%llu", view->chain_id.data, (unsigned long long)view->seq);
-    if (!slice_is(text_of(top, "entry_id"), text)) {
+    buf_str(&id, "ent_");
+    buf_append(&id, view->chain_id.data, 8);
+    buf_char(&id, '_');
+    buf_u64(&id, view->seq);
+    if (!slice_equal(text_of(top, "entry_id"), buf_view(&id))) {
         fail(top, "entry_id");
     }
     char time[TEXT_TIME_BYTES];
@@ -415,6 +415,10 @@ static enum status read_members(
     view->command_id = text_if(&top, "command_id");
     view->provider_ref = text_if(&top, "provider_ref");
     view->count = u64_of(&top, "count", true);
+    uint64_t version = u64_of(&top, "v", true);
+    if (version != 0 && version != 2) {
+        fail(&top, "v");
+    }
     if (view->chain_id.len != 36) {
         fail(&top, "chain_id");
     }
@@ -476,12 +480,44 @@ static enum status check_canonical(
     return OK;
 }
 
-enum status entry_view_read(struct slice bytes, struct arena *arena, struct buf *scratch,
+/* The full document; of version 2 only if the stored form is the one that belongs to it, so that
+ * nothing is stored that could be left out. */
+static enum status read_full(const struct entry *entry, struct arena *arena, struct buf *scratch,
+    struct slice *ret_full, struct err *err)
+{
+    if (!entry_is_version_2(entry->bytes)) {
+        *ret_full = entry->bytes;
+        return OK;
+    }
+    struct entry full = *entry;
+    buf_clear(scratch);
+    enum status status = entry_expand(entry, scratch);
+    status = status == OK ? arena_copy(arena, buf_view(scratch), &full.bytes) : status;
+    if (status == OK) {
+        buf_clear(scratch);
+        status = entry_contract(&full, scratch);
+    }
+    if (status == E_NOMEM) {
+        return err_set(err, status, "out of memory for an entry");
+    }
+    if (status != OK || !slice_equal(entry->bytes, buf_view(scratch))) {
+        return err_set(err, E_CORRUPT, "the entry is not in the stored form of version 2");
+    }
+    *ret_full = full.bytes;
+    return OK;
+}
+
+enum status entry_view_read(const struct entry *entry, struct arena *arena, struct buf *scratch,
     struct entry_view *ret_view, struct err *err)
 {
     const struct json_value *value;
     struct entry_view view = {0};
-    enum status status = json_read(bytes, arena, &value, err);
+    struct slice bytes;
+    enum status status = read_full(entry, arena, scratch, &bytes, err);
+    if (status != OK) {
+        return status;
+    }
+    status = json_read(bytes, arena, &value, err);
     if (status != OK) {
         err_prefix(err, "the entry is not JSON");
         return status == E_NOMEM ? status : E_CORRUPT;

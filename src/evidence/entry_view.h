@@ -2,7 +2,8 @@
  * entry_view: reads an evidence entry.
  *
  * Promises:  accepts only canonical JSON whose members agree with each other (entry_id with chain
- *            and seq, occurred_at with the input of decide, …), so an entry has one spelling. The
+ *            and seq, occurred_at with the input of decide, …), and of version 2 only what leaves
+ *            out all that follows from the rest: an entry has one spelling. The
  *            values it returns are within the limits that decide() asserts: hostile bytes are
  *            E_CORRUPT here and never an assertion there. Unknown members are ignored: later
  *            versions may add some.
@@ -50,10 +51,11 @@ struct entry_view {
 };
 
 /*
- * Reads an entry. E_CORRUPT says what is wrong; E_NOMEM. `scratch` is cleared and used for the
- * canonical form; it needs slightly more room than the entry's bytes.
+ * Reads a stored entry of either version: its bytes, and for version 2 its chain_id and seq.
+ * E_CORRUPT says what is wrong; E_NOMEM. `scratch` is cleared and used for the full document; it
+ * needs about 1 KiB more room than the entry's bytes.
  */
-enum status entry_view_read(struct slice bytes, struct arena *arena, struct buf *scratch,
+enum status entry_view_read(const struct entry *entry, struct arena *arena, struct buf *scratch,
     struct entry_view *ret_view, struct err *err) MUST_CHECK;
 
 /* Whether the entry agrees with the record's effect_id. For an effect it is in provider_ref; the

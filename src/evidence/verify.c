@@ -302,7 +302,7 @@ static void on_touch(struct verify *verify, const struct replay_item *item)
 static void check_chain(struct verify *verify, const struct spot *spot, const struct entry *entry)
 {
     struct digest hash;
-    chain_hash(&verify->hash, entry->bytes, &hash);
+    entry_link(&verify->hash, entry, &hash);
     if (verify->lost && entry->seq > verify->seq + 1) {
         /* The entry it is chained to is part of damage that was already reported. */
         redecide_gap(&verify->redecide, entry->seq - 1);
@@ -552,8 +552,7 @@ static enum status on_evidence(
     verify->result.entries++;
     check_chain(verify, &spot, entry);
     check_outside(verify, &spot);
-    enum status status =
-        entry_view_read(entry->bytes, &verify->arena, &verify->scratch, &view, &err);
+    enum status status = entry_view_read(entry, &verify->arena, &verify->scratch, &view, &err);
     if (status == E_CORRUPT) {
         damage(verify, &spot, "%s", err.text);
         redecide_gap(&verify->redecide, entry->seq);

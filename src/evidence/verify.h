@@ -27,6 +27,7 @@
 
 #include "evidence/checkpoint.h"
 #include "evidence/entry.h"
+#include "evidence/entry_form.h"
 
 enum {
     VERIFY_DAMAGES_MAX = 64,     /* kept in full; more are only counted */

@@ -322,7 +322,7 @@ static void check_link(struct shared *shared, struct shared_chain *chain, const 
 {
     ASSERT(entry->kind == ENTRY_EVIDENCE);
     struct digest hash;
-    chain_hash(&chain->hash, entry->bytes, &hash);
+    entry_link(&chain->hash, entry, &hash);
     if (entry->seq != chain->seq + 1) {
         damage(shared, chain, entry, "entry %llu stands where %llu belongs",
             (unsigned long long)entry->seq, (unsigned long long)chain->seq + 1);
@@ -481,8 +481,7 @@ static enum status with_view(struct shared *shared, const struct entry *entry,
     struct shared_chain *chain = chain_find(shared, entry->chain_id);
     ASSERT(chain != NULL); /* on_entry reads the chains again before it continues */
     arena_clear(&shared->arena);
-    enum status status =
-        entry_view_read(entry->bytes, &shared->arena, &shared->scratch, &view, &err);
+    enum status status = entry_view_read(entry, &shared->arena, &shared->scratch, &view, &err);
     if (status == E_CORRUPT) {
         damage(shared, chain, entry, "%s", err.text);
         redecide_gap(&shared->redecide, 0);

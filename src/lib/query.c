@@ -1,11 +1,13 @@
 #include "engine/query.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "evidence/cursor.h"
+#include "evidence/entry_form.h"
 #include "lib/answer.h"
 #include "lib/inspect.h"
 #include "once/once.h"
@@ -299,40 +301,50 @@ int inspect_iterate_all(struct once *once, const struct once_filter *filter,
 
 /* ---- evidence ------------------------------------------------------------------------------ */
 
-static void visit_entries(
-    const struct query *query, once_entry_visit visit, void *context, bool *ret_stop)
+/* The full document is in `text` while it is visited. */
+static enum status visit_entries(const struct query *query, struct buf *text,
+    once_entry_visit visit, void *context, bool *ret_stop, struct err *err)
 {
     for (size_t i = 0; i < query->count && !*ret_stop; i++) {
         const struct entry *entry = &query->entries[i].entry;
-        char text[EVIDENCE_CURSOR_BYTES];
+        buf_clear(text);
+        enum status status = entry_expand(entry, text);
+        if (status != OK) {
+            return err_set(err, status, "entry %" PRIu64 " cannot be shown", entry->seq);
+        }
+        char cursor_text[EVIDENCE_CURSOR_BYTES];
         struct entry_cursor cursor = {.seq = entry->seq};
         memcpy(cursor.chain_id, entry->chain_id, sizeof cursor.chain_id);
         struct once_entry shown = {
-            .cursor = evidence_cursor_put(text, &cursor),
+            .cursor = evidence_cursor_put(cursor_text, &cursor),
             .seq = entry->seq,
             .time_ms = entry->time_ms,
-            .json = {entry->bytes.data, entry->bytes.len},
+            .json = {text->data, text->len},
         };
         memcpy(shown.hash, entry->hash.bytes, sizeof shown.hash);
         *ret_stop = visit(context, &shown) != 0;
     }
+    return OK;
 }
 
 static enum status all_entries(
     struct lib_query *self, once_entry_visit visit, void *context, struct err *err)
 {
     struct query *query = &self->query;
+    struct buf text;
     bool stop = false;
     enum status status;
     query->limit = PAGE_ENTRIES;
+    buf_init(&text, &self->once->mem, LIMIT_PAGE_BYTES_MAX);
     do {
         arena_clear(&self->arena);
         status = lib_query_run(self, err);
         if (status == OK) {
-            visit_entries(query, visit, context, &stop);
+            status = visit_entries(query, &text, visit, context, &stop, err);
             query->after_entry = query->next_entry;
         }
     } while (status == OK && query->has_more && !stop);
+    buf_release(&text);
     return status;
 }
 

@@ -93,13 +93,12 @@ enum entry_kind {
 struct entry {
     enum entry_kind kind;
     uint64_t seq;       /* 1, 2, 3, … for evidence; for a checkpoint: of the last entry covered */
-    struct digest hash; /* SHA-256(previous hash ‖ bytes); for a checkpoint: as seq */
-    unsigned char chain_id[16]; /* its chain, set by entries(); a commit is in our own, unless it
-                                   inherits */
+    struct digest hash; /* evidence/entry_form.h: entry_link; for a checkpoint: as seq */
+    unsigned char chain_id[16]; /* its chain; a commit is in our own, unless it inherits */
     struct op_id operation_id;  /* zero if it concerns no operation */
     struct slice tenant;        /* the owner (P9); empty: no single tenant, or a checkpoint */
     int64_t time_ms;            /* when it was decided */
-    struct slice bytes;         /* canonical JSON, or the note's text; empty: no entry */
+    struct slice bytes;         /* as stored: JSON, or the note's text; empty: no entry */
 };
 
 /* One record's change and the entry that describes it. A source's record changes without its own

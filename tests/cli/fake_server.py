@@ -4,21 +4,20 @@ It shows the operations and the evidence that the commands read from the store, 
 of looking can be compared; a test may bend any of it before it is asked.
 """
 import base64
-import hashlib
 import http.server
 import json
 import re
 import socketserver
 import ssl
+import sys
 import threading
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from entry_link import link  # noqa: E402
+
 ZERO = bytes(32)
-
-
-def canonical(value):
-    """RFC 8785, for entries: their numbers are whole and their member names ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def compact(value):
@@ -31,7 +30,7 @@ def chain(entries, prev=ZERO):
     shown = []
     for entry in entries:
         bare = {k: v for k, v in entry.items() if k not in ("prev_hash", "hash")}
-        digest = hashlib.sha256(prev + canonical(bare)).digest()
+        digest = link(prev, bare)
         shown.append({**bare, "prev_hash": prev.hex(), "hash": digest.hex()})
         prev = digest
     return shown

@@ -167,6 +167,16 @@ def test_a_command_runs_once_and_its_outcome_is_replayed(store):
     assert other.code == 65
     assert store.sql("SELECT key, status, duplicates FROM operations") == "k|failed|2"
     assert store.sql("SELECT count(*) FROM evidence WHERE NOT hash_holds") == "0"
+    told = store.once("tail", "--json", "--lines", "99", "--store", store.url("app")).text
+    shown = [json.loads(line) for line in store.sql("SELECT entry FROM evidence").splitlines()]
+    assert {entry["v"] for entry in shown} == {2} and len(shown) == 4
+    assert sorted(map(str, map(sorted_members, shown))) == sorted(
+        str(sorted_members(json.loads(line))) for line in told.splitlines())
+    assert store.sql("SELECT count(*) FROM evidence WHERE NOT hash_holds", user="reader") == "0"
+
+
+def sorted_members(entry):
+    return json.dumps(entry, sort_keys=True)
 
 
 def test_of_many_that_run_one_key_at_once_one_does(store):

@@ -26,8 +26,8 @@ static void run_lines(struct slice text, struct redecide *redecide)
         struct entry_view view;
         struct err err = {0};
         arena_clear(&arena);
-        enum status status =
-            entry_view_read(slice_of(text.data, length), &arena, &scratch, &view, &err);
+        struct entry entry = {.seq = 1, .bytes = slice_of(text.data, length)};
+        enum status status = entry_view_read(&entry, &arena, &scratch, &view, &err);
         if (status == OK) {
             status = redecide_entry(redecide, &view, &stored, &err);
         }

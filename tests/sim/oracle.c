@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "evidence/entry_form.h"
 #include "evidence/redecide.h"
 #include "sim.h"
 
@@ -573,7 +574,7 @@ static void audit_decision(struct audit *audit, const struct entry *entry)
     struct entry_view view;
     struct err err = {0};
     arena_clear(&audit->arena);
-    enum status status = entry_view_read(entry->bytes, &audit->arena, &audit->scratch, &view, &err);
+    enum status status = entry_view_read(entry, &audit->arena, &audit->scratch, &view, &err);
     if (status == OK) {
         status = redecide_entry(&audit->redecide, &view, &nothing, &err);
     }
@@ -590,7 +591,7 @@ static bool audit_entry(void *context, const struct entry *entry)
         return true;
     }
     struct digest hash;
-    digest_sha256_2(audit->hash.bytes, 32, entry->bytes.data, entry->bytes.len, &hash);
+    entry_link(&audit->hash, entry, &hash);
     if (entry->seq != audit->seq + 1) {
         sim_violate(sim, "P10: entry %" PRIu64 " follows %" PRIu64, entry->seq, audit->seq);
     }

@@ -253,16 +253,24 @@ def chained_again(forge):
             kind, payload = frame
             if kind == 3 and payload[0] == 1:
                 text = payload[72 + payload[2]:]
+                if text.endswith(b',"v":2}'):
+                    text = forge.head[32:48] + struct.pack(">Q", *struct.unpack("<Q",
+                        payload[8:16])) + hashlib.sha256(text).digest()
                 digest = hashlib.sha256(digest + text).digest()
                 frame[1] = payload[:24] + digest + payload[56:]
 
 
 CHANGES = {
-    "entry_id": lambda entry: {**entry, "entry_id": entry["entry_id"][:-1] + "x"},
+    "entry_id": lambda entry: {**entry, "entry_id": "ent_x"},
     "occurred_at": lambda entry: {**entry, "occurred_at": "2020-01-01T00:00:00.000Z"},
     "source": lambda entry: {**entry, "source": {"id": "other", "type": "order", "version": "1"}},
     "lifecycle_state": lambda entry: {**entry, "lifecycle_state": "rejected"},
-    "chain_id": lambda entry: {**entry, "chain_id": entry["chain_id"][::-1]},
+    "chain_id": lambda entry: {**entry, "chain_id": "0" * 8 + "-0000-7000-8000-" + "0" * 12},
+    "seq": lambda entry: {**entry, "seq": 1},
+    "version": lambda entry: {**entry, "v": 3},
+    "version 1": lambda entry: {name: entry[name] for name in entry if name != "v"},
+    "stored twice": lambda entry: {**entry,
+        "occurred_at": verify_journal.stamp(entry["decided"]["now_ms"])},
 }
 
 

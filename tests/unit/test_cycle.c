@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "check_c.h"
 #include "engine/cycle.h"
+#include "evidence/entry_form.h"
 #include "store/fault.h"
 #include "store/mem.h"
 
@@ -334,7 +335,7 @@ static bool walk_entry(void *context, const struct entry *entry)
 {
     struct walk *walk = context;
     struct digest hash;
-    digest_sha256_2(&walk->hash, sizeof walk->hash, entry->bytes.data, entry->bytes.len, &hash);
+    entry_link(&walk->hash, entry, &hash);
     assert_int_equal(entry->seq, walk->seq + 1);
     assert_memory_equal(&hash, &entry->hash, sizeof hash);
     assert_true(entry->time_ms >= walk->time_ms);

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "core/effect_names.h"
 #include "engine_kit.h"
+#include "entry_text.h"
 #include "envelope/effect.h"
 #include "evidence/entry_view.h"
 
@@ -23,7 +24,7 @@ static bool keep(void *context, const struct entry *entry)
         return true; /* the first one may come before or after the last call */
     }
     assert_true(all.count < ENTRIES);
-    (void)snprintf(all.text[all.count++], sizeof all.text[0], "%.*s", SLICE_ARGS(entry->bytes));
+    (void)entry_text(entry, all.text[all.count++], sizeof all.text[0]);
     return true;
 }
 
@@ -142,7 +143,9 @@ static struct told read_edited(const struct record *record, const char *const ed
         assert_true(edit(text, edits[i][0], edits[i][1]));
     }
     buf_init(&scratch, &mem_libc, 1 << 16);
-    assert_int_equal(entry_view_read(slice_str(text), &kit.arena, &scratch, &view, &err), OK);
+    assert_true(edit(text, ENTRY_VERSION_2, "}")); /* version 1 */
+    struct entry entry = {.bytes = slice_str(text)};
+    assert_int_equal(entry_view_read(&entry, &kit.arena, &scratch, &view, &err), OK);
     assert_true(slice_is(view.request.effect_id, "ch_1"));
     struct told told = {.ref = entry_view_tells_ref(&view, record->effect_id),
         .names = entry_view_tells_names(&view, record, &scratch)};

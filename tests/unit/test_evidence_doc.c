@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "check_c.h"
+#include "evidence/entry_form.h"
 #include "files.h"
 #include "store/mem.h"
 #include "workload.h"
@@ -23,7 +24,7 @@ static bool add_line(void *context, const struct entry *entry)
 {
     struct world *world = context;
     if (entry->kind == ENTRY_EVIDENCE) {
-        buf_slice(&world->lines, entry->bytes);
+        assert_int_equal(entry_expand(entry, &world->lines), OK);
         buf_char(&world->lines, '\n');
     }
     return true;

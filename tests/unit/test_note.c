@@ -6,7 +6,7 @@
 #include "canon/jcs.h"
 #include "canon/json.h"
 #include "engine_kit.h"
-#include "evidence/entry.h"
+#include "entry_text.h"
 
 struct last {
     struct entry entry;
@@ -18,7 +18,7 @@ static bool keep_last(void *context, const struct entry *entry)
     struct last *last = context;
     if (entry->kind == ENTRY_EVIDENCE) {
         last->entry = *entry;
-        (void)snprintf(last->text, sizeof last->text, "%.*s", SLICE_ARGS(entry->bytes));
+        (void)entry_text(entry, last->text, sizeof last->text);
     }
     return true;
 }
@@ -70,9 +70,9 @@ static void a_read_leaves_an_entry_of_who_read_what(void **state)
     assert_in("{\"actor\":\"auditor \\\"one\\\"\",\"chain_id\":\"");
     assert_in("\",\"count\":3,\"entry_id\":\"ent_");
     assert_in(op_id_put(id, &note.operation_id));
-    assert_in(
-        "\"outcome\":{\"reason\":\"GET /v1/evidence\",\"status\":\"noted\"},\"seq\":2,"
-        "\"tenant_id\":\"acme\",\"trace\":{\"request_id\":\"r-1\"},\"type\":\"access.read\"}");
+    assert_in("\"outcome\":{\"reason\":\"GET /v1/evidence\",\"status\":\"noted\"},\"seq\":2,"
+              "\"tenant_id\":\"acme\",\"trace\":{\"request_id\":\"r-1\"},\"type\":\"access.read\","
+              "\"v\":2}");
     assert_not_in("decided");
     assert_true(op_id_equal(&last.entry.operation_id, &note.operation_id));
 }
@@ -91,7 +91,7 @@ static void coalesced_duplicates_are_one_entry_with_their_count(void **state)
               "\"original_operation_id\":\"op_");
     assert_in("\"idempotency_key\":\"k\",\"lifecycle_state\":\"in_progress\"");
     assert_in("\"scope\":\"charge\",\"seq\":2,\"tenant_id\":\"acme\",\"type\":"
-              "\"observation.emitted\"}");
+              "\"observation.emitted\",\"v\":2}");
     assert_true(op_id_equal(&last.entry.operation_id, &begun.decision.next.operation_id));
     struct engine_call again = kit_begin("acme", "charge", "k");
     assert_int_equal(kit_do(&again), DECISION_IN_PROGRESS);
@@ -111,7 +111,7 @@ static void notes_are_verified_and_survive_a_restart(void **state)
         .count = UINT64_MAX};
     leave(&read);
     leave(&config);
-    assert_in("\"tenant_id\":\"\",\"type\":\"config.changed\"}");
+    assert_in("\"tenant_id\":\"\",\"type\":\"config.changed\",\"v\":2}");
     leave(&flood);
     assert_in("\"count\":\"18446744073709551615\"");
     struct verify_result result;

@@ -13,6 +13,7 @@
 #include "engine/query.h"
 #include "evidence/cursor.h"
 #include "evidence/entry.h"
+#include "evidence/entry_form.h"
 
 enum { CALLS_MAX = 8 };
 

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "check_c.h"
 #include "engine/query.h"
+#include "evidence/entry_form.h"
 #include "store/fault.h"
 #include "store/mem.h"
 
@@ -327,8 +328,7 @@ static unsigned evidence_through(
         for (size_t i = 0; i < look.count; i++) {
             const struct query_entry *one = &look.entries[i];
             struct digest computed;
-            digest_sha256_2(&one->prev_hash, sizeof one->prev_hash, one->entry.bytes.data,
-                one->entry.bytes.len, &computed);
+            entry_link(&one->prev_hash, &one->entry, &computed);
             assert_memory_equal(&computed, &one->entry.hash, sizeof computed);
             if (one->entry.seq == after + 1) {
                 assert_memory_equal(&one->prev_hash, &hash, sizeof hash);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "check_c.h"
+#include "entry_text.h"
 #include "evidence/redecide.h"
 #include "store/mem.h"
 #include "workload.h"
@@ -55,21 +56,16 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* The entry's text, changed when it is the one to be changed. */
-static struct slice forged(struct world *world, struct slice bytes, char *line)
+/* The entry, changed when it is the one to be changed. */
+static struct entry forged(struct world *world, const struct entry *entry, struct buf *text)
 {
-    const char *at = world->from == NULL || world->replaced
-                         ? NULL
-                         : memmem(bytes.data, bytes.len, world->from, strlen(world->from));
-    if (at == NULL) {
-        return bytes;
+    struct entry changed = *entry;
+    if (world->from != NULL && !world->replaced &&
+        entry_replace(entry, world->from, world->to, text)) {
+        world->replaced = true;
+        changed.bytes = buf_view(text);
     }
-    size_t before = (size_t)(at - bytes.data);
-    size_t cut = strlen(world->from);
-    int length = snprintf(line, LINE_BYTES_MAX, "%.*s%s%.*s", (int)before, bytes.data, world->to,
-        (int)(bytes.len - before - cut), at + cut);
-    world->replaced = true;
-    return slice_of(line, (size_t)length);
+    return changed;
 }
 
 static bool visit(void *context, const struct entry *entry)
@@ -78,13 +74,14 @@ static bool visit(void *context, const struct entry *entry)
     struct redecide_stored stored = {.squeezed = true};
     struct entry_view view;
     struct err err = {0};
-    char line[LINE_BYTES_MAX];
+    struct buf text;
     if (entry->seq <= world->skip_until) {
         return true;
     }
     arena_clear(&world->arena);
-    struct slice bytes = forged(world, entry->bytes, line);
-    enum status status = entry_view_read(bytes, &world->arena, &world->scratch, &view, &err);
+    buf_init(&text, &mem_libc, LINE_BYTES_MAX);
+    struct entry told = forged(world, entry, &text);
+    enum status status = entry_view_read(&told, &world->arena, &world->scratch, &view, &err);
     if (status == OK) {
         status = redecide_entry(&world->redecide, &view, &stored, &err);
     }
@@ -93,6 +90,7 @@ static bool visit(void *context, const struct entry *entry)
         world->first = world->mismatches == 0 ? err : world->first;
         world->mismatches++;
     }
+    buf_release(&text);
     world->visited++;
     return true;
 }
@@ -120,8 +118,9 @@ static void what_the_engine_decided_comes_out_the_same(void **state)
 static bool has(void *context, const struct entry *entry)
 {
     struct world *world = context;
-    world->replaced = world->replaced || memmem(entry->bytes.data, entry->bytes.len, world->from,
-                                             strlen(world->from)) != NULL;
+    char line[LINE_BYTES_MAX];
+    world->replaced =
+        world->replaced || strstr(entry_text(entry, line, sizeof line), world->from) != NULL;
     return true;
 }
 
@@ -193,26 +192,52 @@ static void a_decision_that_was_changed_is_found(void **state)
     }
 }
 
+/* The entry in version 1, which is the full document, in `line`. */
+static struct entry version_1(const struct entry *entry, char line[LINE_BYTES_MAX])
+{
+    struct entry old = *entry;
+    (void)entry_text(entry, line, LINE_BYTES_MAX);
+    old.bytes = slice_of(line, strlen(line) - strlen(ENTRY_VERSION_2) + 1);
+    line[old.bytes.len - 1] = '}';
+    line[old.bytes.len] = '\0';
+    return old;
+}
+
+static bool visit_version_1(void *context, const struct entry *entry)
+{
+    char line[LINE_BYTES_MAX];
+    struct entry old = version_1(entry, line);
+    return visit(context, &old);
+}
+
+static void entries_of_version_1_are_decided_again(void **state)
+{
+    struct world *world = *state;
+    struct entry_range all = {0};
+    assert_int_equal(
+        world->store->ops->entries(world->store, &all, visit_version_1, world, NULL), OK);
+    assert_int_equal(world->mismatches, 0);
+    assert_int_equal(world->redecide.redecided, world->visited);
+}
+
 /* Cut the version out of an entry, as the first releases wrote it. */
 static bool visit_unversioned(void *context, const struct entry *entry)
 {
     static const char member[] = ",\"version\":";
     char line[LINE_BYTES_MAX];
-    const char *text = entry->bytes.data;
-    const char *at = text;
-    const char *end = text; /* the version of a source is a text: pass it over */
+    struct entry old = version_1(entry, line);
+    char *at = line;
+    char *end = line; /* the version of a source is a text: pass it over */
     while (*end < '0' || *end > '9') {
-        at = memmem(end, entry->bytes.len - (size_t)(end - text), member, sizeof member - 1);
+        at = strstr(end, member);
         assert_non_null(at);
         end = at + sizeof member - 1;
     }
     while (*end >= '0' && *end <= '9') { /* what follows is at least a brace */
         end++;
     }
-    int length = snprintf(line, sizeof line, "%.*s%.*s", (int)(at - text), text,
-        (int)(entry->bytes.len - (size_t)(end - text)), end);
-    struct entry old = *entry;
-    old.bytes = slice_of(line, (size_t)length);
+    old.bytes.len -= (size_t)(end - at);
+    memmove(at, end, strlen(end) + 1);
     return visit(context, &old);
 }
 
@@ -271,7 +296,7 @@ static struct decision feed(struct world *world, struct chain *chain, const stru
     buf_init(&text, &mem_libc, 8192);
     arena_clear(&world->arena);
     assert_int_equal(entry_compose(chain, &facts, &text, &entry), OK);
-    assert_int_equal(entry_view_read(entry.bytes, &world->arena, &world->scratch, &view, &err), OK);
+    assert_int_equal(entry_view_read(&entry, &world->arena, &world->scratch, &view, &err), OK);
     assert_int_equal(redecide_entry(&world->redecide, &view, &stored, &err), OK);
     buf_release(&text);
     return decision;
@@ -294,7 +319,8 @@ static struct decision feed_begin(struct world *world, struct chain *chain, uint
 static void live_records_are_held_and_expired_ones_forgotten(void **state)
 {
     struct world *world = *state;
-    struct chain chain = {.chain_id = "01920000-0000-7000-8000-000000000001"};
+    struct chain chain;
+    chain_init(&chain, &(struct store_head){0}, &(struct store_identity){.chain_id = {1, 0x92}});
     for (uint64_t i = 1; i <= 5000; i++) {
         (void)feed_begin(world, &chain, i);
     }
@@ -320,13 +346,15 @@ static void live_records_are_held_and_expired_ones_forgotten(void **state)
 }
 
 /* Read and decide again on top of everything; it may say anything, but it must say it. */
-static void try_line(struct world *world, struct slice line)
+static void try_line(struct world *world, const struct entry *entry, struct slice line)
 {
+    struct entry tried = *entry;
+    tried.bytes = line;
     struct redecide_stored stored = {.squeezed = true};
     struct entry_view view;
     struct err err = {0};
     arena_clear(&world->arena);
-    enum status status = entry_view_read(line, &world->arena, &world->scratch, &view, &err);
+    enum status status = entry_view_read(&tried, &world->arena, &world->scratch, &view, &err);
     if (status == OK) {
         world->visited++;
         status = redecide_entry(&world->redecide, &view, &stored, &err);
@@ -334,11 +362,10 @@ static void try_line(struct world *world, struct slice line)
     assert_true(status == OK || status == E_CORRUPT);
 }
 
-static bool try_numbers(void *context, const struct entry *entry)
+static void try_numbers_of(struct world *world, const struct entry *entry)
 {
     static const char *const extremes[] = {"0", "1", "4294967295", "9007199254740992",
         "\"18446744073709551615\"", "253402300799999", "604800000", "315360000000", "-1"};
-    struct world *world = context;
     char line[LINE_BYTES_MAX];
     const char *text = entry->bytes.data;
     for (size_t i = 2; i < entry->bytes.len; i++) {
@@ -352,9 +379,17 @@ static bool try_numbers(void *context, const struct entry *entry)
         for (size_t k = 0; k < sizeof extremes / sizeof *extremes; k++) {
             int length = snprintf(line, sizeof line, "%.*s%s%.*s", (int)i, text, extremes[k],
                 (int)(entry->bytes.len - end), text + end);
-            try_line(world, slice_of(line, (size_t)length));
+            try_line(world, entry, slice_of(line, (size_t)length));
         }
     }
+}
+
+static bool try_numbers(void *context, const struct entry *entry)
+{
+    char line[LINE_BYTES_MAX];
+    struct entry old = version_1(entry, line);
+    try_numbers_of(context, entry);
+    try_numbers_of(context, &old);
     return entry->seq < 200;
 }
 
@@ -374,6 +409,7 @@ int main(void)
         REDECIDE_TEST(what_the_engine_decided_comes_out_the_same),
         REDECIDE_TEST(the_workload_reaches_every_rule),
         REDECIDE_TEST(a_decision_that_was_changed_is_found),
+        REDECIDE_TEST(entries_of_version_1_are_decided_again),
         REDECIDE_TEST(entries_without_a_version_are_decided_again),
         REDECIDE_TEST(a_fence_that_was_granted_before_is_found),
         REDECIDE_TEST(what_rests_on_archived_entries_is_counted_and_no_damage),

@@ -4,6 +4,7 @@
  */
 #include "core/source.h"
 #include "engine_kit.h"
+#include "entry_text.h"
 #include "evidence/redecide.h"
 
 static int sign(int value)
@@ -343,28 +344,24 @@ static bool decide_forged(void *context, const struct entry *entry)
     struct redecide_stored nothing = {.squeezed = true};
     struct entry_view view;
     struct err err = {0};
-    char line[4096];
-    const char *at = forgery->done ? NULL
-                                   : memmem(entry->bytes.data, entry->bytes.len, forgery->from,
-                                         strlen(forgery->from));
-    struct slice bytes = entry->bytes;
+    struct buf text;
+    struct entry told = *entry;
     if (entry->kind != ENTRY_EVIDENCE) {
         return true;
     }
-    if (at != NULL) {
-        const char *behind = at + strlen(forgery->from);
-        int len = snprintf(line, sizeof line, "%.*s%s%.*s", (int)(at - bytes.data), bytes.data,
-            forgery->to, (int)(bytes.data + bytes.len - behind), behind);
-        bytes = slice_of(line, (size_t)len);
+    buf_init(&text, &mem_libc, 4096);
+    if (!forgery->done && entry_replace(entry, forgery->from, forgery->to, &text)) {
+        told.bytes = buf_view(&text);
         forgery->done = true;
     }
-    enum status status = entry_view_read(bytes, &kit.arena, &forgery->scratch, &view, &err);
+    enum status status = entry_view_read(&told, &kit.arena, &forgery->scratch, &view, &err);
     if (status == OK) {
         status = redecide_entry(&forgery->redecide, &view, &nothing, &err);
     }
     if (status != OK && forgery->err.status == OK) {
         forgery->err = err;
     }
+    buf_release(&text);
     return true;
 }
 

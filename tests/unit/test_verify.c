@@ -730,7 +730,7 @@ static void an_entry_that_is_not_canonical_is_found(void **state)
         {"\"fence_next\":1,", "\"fence_next\":9007199254740993,"},
         {"\"request\":\"begin\"", "\"request\":\"start\""},
         {"\"status\":\"executed\"}", "\"status\":\"in_progress\"}"},
-        {"\"type\":\"execution.started\"}", "\"type\":\"execution.started\"}}"},
+        {"\"v\":2}", "\"v\":2}}"},
     };
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         forge_release(&world->forge);

@@ -16,8 +16,9 @@ struct journal_verifier {
     void *context;
     bool stopped;            /* the visitor stopped */
     struct replay_item item; /* what the visitor is shown */
-    uint64_t request_place;  /* of the request body in the current change; 0: absent */
-    uint64_t outcome_place;  /* of the outcome body; 0: absent */
+    unsigned char chain_id[16];
+    uint64_t request_place; /* of the request body in the current change; 0: absent */
+    uint64_t outcome_place; /* of the outcome body; 0: absent */
 
     struct mark reached; /* the end when it was last closed; all zeros: not known */
     uint64_t batch_next; /* after the last batch that was read */
@@ -123,6 +124,7 @@ static bool show_entry(struct journal_verifier *self, const struct journal_walk 
         self->differs = self->differs || (entry.seq == self->reached.seq &&
                                              !digest_equal(&entry.hash, &self->reached.hash));
     }
+    memcpy(entry.chain_id, self->chain_id, sizeof entry.chain_id);
     self->item.entry = &entry;
     self->item.tenant_known = entry_has_tenant(walk->frame->payload);
     return show(self, REPLAY_ENTRY);
@@ -280,6 +282,7 @@ static enum status show_identity(struct journal_verifier *self, struct err *err)
         (void)show(self, REPLAY_IDENTITY);
     }
     if (wrong == NULL && !self->stopped) {
+        memcpy(self->chain_id, identity.keys.chain_id, sizeof self->chain_id);
         read_reached(self, identity.keys.chain_id);
     }
     mem_wipe(bytes, sizeof bytes);

@@ -30,6 +30,7 @@ static const struct {
     {4, pg_schema_4, &pg_schema_4_bytes},
     {5, pg_schema_5, &pg_schema_5_bytes},
     {6, pg_schema_6, &pg_schema_6_bytes},
+    {6, pg_schema_6_evidence, &pg_schema_6_evidence_bytes},
 };
 
 /* What a role needs to run Once: no right to create, drop or alter anything, nor to change or

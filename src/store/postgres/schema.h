@@ -20,5 +20,7 @@ extern const char pg_schema_5[];
 extern const size_t pg_schema_5_bytes;
 extern const char pg_schema_6[];
 extern const size_t pg_schema_6_bytes;
+extern const char pg_schema_6_evidence[];
+extern const size_t pg_schema_6_evidence_bytes;
 
 #endif
