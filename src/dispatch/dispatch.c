@@ -5,16 +5,6 @@
 #include "base/macros.h"
 #include "dispatch/impl.h"
 
-void dispatch_lock(struct dispatch *dispatch)
-{
-    (void)pthread_mutex_lock(&dispatch->lock);
-}
-
-void dispatch_unlock(struct dispatch *dispatch)
-{
-    (void)pthread_mutex_unlock(&dispatch->lock);
-}
-
 struct net_loop *worker_loop(const struct dispatch_worker *worker)
 {
     return http_server_loop(worker->dispatch->server, worker->number);

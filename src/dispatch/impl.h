@@ -255,9 +255,17 @@ struct dispatch {
     atomic_uint at_work; /* jobs with a run; read by dispatch_is_busy */
 };
 
+static inline void dispatch_lock(struct dispatch *dispatch)
+{
+    (void)pthread_mutex_lock(&dispatch->lock);
+}
+
+static inline void dispatch_unlock(struct dispatch *dispatch)
+{
+    (void)pthread_mutex_unlock(&dispatch->lock);
+}
+
 /* dispatch.c */
-void dispatch_lock(struct dispatch *dispatch);
-void dispatch_unlock(struct dispatch *dispatch);
 struct net_loop *worker_loop(const struct dispatch_worker *worker);
 /* The plan of a kind, held; NULL: none. Takes the lock, as dispatch_plan_give does. */
 struct dispatch_plan *dispatch_plan_take(struct dispatch *dispatch, enum record_kind kind);

@@ -340,7 +340,7 @@ static void targets_past_the_most_are_added_up(void **state)
     assert_int_equal(dispatch_figures(&dispatch, told, 4), 0);
     for (size_t i = 0; i < COUNT(names); i++) {
         of_commands[i].gauge = gauge_of(&dispatch, &commands, names[i]);
-        of_commands[i].gauge->waiting = 10 * (i + 1);
+        of_commands[i].gauge->turns.waiting = 10 * (i + 1);
         gauge_judged(of_commands[i].gauge, false, VERDICT_LATER);
         gauge_judged(of_commands[i].gauge, true, VERDICT_UNKNOWN);
     }
