@@ -93,7 +93,7 @@ class Effects(Door):
     name, kind = "effects", "effects"
     what = f"effects created, sent and acknowledged, {CONNECTIONS} connections"
     settings = """
-connectors: {{pay: {{url: "http://127.0.0.1:{port}", rate: 0,
+connectors: {{pay: {{url: "http://127.0.0.1:{port}", rate: 0, concurrency: 64,
     idempotency: {{header: Idempotency-Key}}}}}}
 effects: {{payment.capture: {{connector: pay, request: {{path: /v1/charges}}, provider_ref: /id}}}}
 """

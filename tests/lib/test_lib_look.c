@@ -265,7 +265,7 @@ static void evidence_says_what_was_decided_and_about_what(void **state)
     };
     for (size_t i = 0; i < ENTRIES_KEPT; i++) {
         char part[256];
-        (void)snprintf(part, sizeof part, "\"type\":\"%s\"}", wanted[i].type);
+        (void)snprintf(part, sizeof part, "\"type\":\"%s\",\"v\":2}", wanted[i].type);
         assert_says(kept.text[i], part);
         assert_says(kept.text[i], "\"idempotency_key\":\"k\"");
         (void)snprintf(part, sizeof part, "\"operation_id\":\"%s\"", grant->operation_id);

@@ -141,8 +141,8 @@ static void a_document_with_a_member_missing_is_not_contracted(void **state)
 {
     (void)state;
     static const char *const missing[] = {"\"attempt\":1,",
-        "\"occurred_at\":\"2026-11-15T19:23:27"
-        ".123Z\",",
+        ("\"occurred_at\":\"2026-11-15T19:23:27"
+         ".123Z\","),
         "\"outcome\":{\"status\":\"in_progress\"},", "\"seq\":1,", "\"executed\":true,"};
     struct buf stored;
     buf_init(&stored, &mem_libc, 4096);
