@@ -186,7 +186,7 @@ def test_verify_says_that_all_is_well(filled):
 
 @stores.journal_only("its files are changed")
 def test_verify_finds_a_flipped_bit(filled):
-    flip_byte_of(filled, b'"type":"execution.started"')
+    flip_byte_of(filled, b'"decision":"first_seen"')
     done = filled("verify")
     assert done.code == 1, done
     assert "damage: " in done.text and "still good: " in done.text
@@ -296,7 +296,7 @@ def test_doctor_fails_for_open_permissions_and_says_what_to_do(filled):
 
 @stores.journal_only("its files are changed")
 def test_doctor_fails_for_a_damaged_store(filled):
-    flip_byte_of(filled, b'"type":"execution.started"')
+    flip_byte_of(filled, b'"decision":"first_seen"')
     done = filled("doctor", "--json")
     assert done.code == 1
     assert checks(done)["store"]["verdict"] == "FAIL"

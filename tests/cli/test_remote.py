@@ -362,7 +362,7 @@ def test_resolve_sends_what_was_found_out(filled, fake):
     assert done.code == 0
     document = json.loads(done.text)
     assert document["decision"] == "resolved"
-    assert document["operation"]["operation_id"] == found
+    assert document["operation_id"] == found
     assert b'"outcome":{ "charge": "ch_1" }' in fake.requests[-2][3], "not byte for byte"
     assert json.loads(fake.requests[-2][3]) == {"status": "executed", "reason": "r",
         "effect_id": "ch_1", "fence": 3, "outcome": {"charge": "ch_1"}}
