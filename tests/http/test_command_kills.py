@@ -15,6 +15,8 @@ ABSENT, AWAITING, EXECUTED, FAILED, REJECTED = ("absent", "awaiting_confirmation
     "failed", "rejected")
 OPEN = "open"  # started, until its process is seen to be gone: then blocked
 BLOCKED = "blocked"
+# Of a grant and a seal an entry stores the decision; its type follows from that.
+GRANTED, CLAIMED, SEALED = (f'"decision":"{name}"' for name in ("first_seen", "claimed", "sealed"))
 MORE = """
   order.soon: {{class: I1, confirm: confirm, confirm_ttl: 1s, handler: "{url}/order.soon"}}
 """
@@ -37,18 +39,18 @@ STEPS = [
     Step("confirmed", "HTTP/1.1 202", (AWAITING, 0), (AWAITING, 0)),
     Step("confirmed", "confirmation.accepted", (AWAITING, 0), (OPEN, 0)),
     Step("confirmed", "POST /order.refund", (OPEN, 0), (OPEN, 1)),
-    Step("confirmed", "execution.executed", (OPEN, 1), (EXECUTED, 1)),
+    Step("confirmed", SEALED, (OPEN, 1), (EXECUTED, 1)),
     Step("confirmed", "HTTP/1.1 201", (EXECUTED, 1), (EXECUTED, 1)),
-    Step("direct", "execution.started", (ABSENT, 0), (OPEN, 0)),
+    Step("direct", GRANTED, (ABSENT, 0), (OPEN, 0)),
     Step("direct", "POST /order.cancel", (OPEN, 0), (OPEN, 1)),
-    Step("direct", "execution.executed", (OPEN, 1), (EXECUTED, 1)),
+    Step("direct", SEALED, (OPEN, 1), (EXECUTED, 1)),
     Step("direct", "HTTP/1.1 201", (EXECUTED, 1), (EXECUTED, 1)),
-    Step("failed", "execution.failed", (OPEN, 1), (FAILED, 1)),
+    Step("failed", SEALED, (OPEN, 1), (FAILED, 1)),
     # The first call says that nothing was done, and the next one is the dispatcher's.
     Step("retried", "execution.released", (OPEN, 1), (EXECUTED, 2)),
-    Step("retried", "execution.started", (EXECUTED, 2), (OPEN, 1), at=2),
+    Step("retried", CLAIMED, (EXECUTED, 2), (OPEN, 1)),
     Step("retried", "POST /order.cancel", (OPEN, 1), (OPEN, 2), at=2),
-    Step("retried", "execution.executed", (OPEN, 2), (EXECUTED, 2)),
+    Step("retried", SEALED, (OPEN, 2), (EXECUTED, 2)),
     Step("given up", "execution.blocked", (OPEN, 3), (BLOCKED, 3)),
     Step("denied", "confirmation.denied", (AWAITING, 0), (REJECTED, 0)),
     Step("cancelled", "execution.rejected", (AWAITING, 0), (REJECTED, 0)),
@@ -57,9 +59,9 @@ STEPS = [
     Step("resolved", "execution.resolved", (BLOCKED, 1), (EXECUTED, 1)),
 ]
 IDEMPOTENT = [  # and its handler is called again, unasked
-    Step("taken over", "execution.started", (ABSENT, 0), (EXECUTED, 1)),
+    Step("taken over", GRANTED, (ABSENT, 0), (EXECUTED, 1)),
     Step("taken over", "POST /order.pack", (EXECUTED, 1), (EXECUTED, 2)),
-    Step("taken over", "execution.executed", (EXECUTED, 2), (EXECUTED, 1)),
+    Step("taken over", SEALED, (EXECUTED, 2), (EXECUTED, 1)),
 ]
 COMMANDS = {
     "confirmed": lambda order: refund(order_id=order),

@@ -10,13 +10,13 @@ REPLAYS = 200
 KILLS = 5
 
 
-def types_of(gateway):
-    """The types of all entries with their counts, from the files: an entry about the whole store
-    is no tenant's, so no tenant's listing has it."""
+def counts_of(gateway):
+    """How often the files have each decision, and each type that is stored: an entry about the whole
+    store is no tenant's, so no tenant's listing has it."""
     directory = Path(str(gateway.store).removeprefix("journal:"))
     whole = b"".join(path.read_bytes() for path in sorted(directory.glob("segment-*")))
-    types = [name.decode() for name in re.findall(rb'"type":"([a-z_.]+)"', whole)]
-    return {name: types.count(name) for name in types}
+    stored = [name.decode() for name in re.findall(rb'"(?:type|decision)":"([a-z_.]+)"', whole)]
+    return {name: stored.count(name) for name in stored}
 
 
 def verified(gateway):
@@ -33,8 +33,8 @@ def test_a_clean_end_keeps_every_entry(make_gateway):
     gateway.stop()
     gateway.restart()
     gateway.stop()
-    types = types_of(gateway)
-    assert types["observation.emitted"] == REPLAYS and "evidence.interrupted" not in types
+    counts = counts_of(gateway)
+    assert counts["duplicate_replayed"] == REPLAYS and "evidence.interrupted" not in counts
     verified(gateway)
 
 
@@ -48,14 +48,14 @@ def test_the_start_after_a_kill_says_that_entries_may_be_missing(make_gateway, o
         gateway.restart()
         assert origin.effects == {"k": 1}
     gateway.stop()
-    types = types_of(gateway)
-    assert types["evidence.interrupted"] == kills
+    counts = counts_of(gateway)
+    assert counts["evidence.interrupted"] == kills
     shown = {words: gateway.cli("tail", "-n", "1000", *words, "--store", gateway.store).stdout
              for words in ((), ("--all-tenants",))}
     assert shown[("--all-tenants",)].count("evidence.interrupted") == kills
     assert "evidence.interrupted" not in shown[()]  # it is of no tenant
-    assert types["execution.started"] == types["execution.executed"] == 1  # P2: of these none is
-    assert 0 < types["observation.emitted"] <= 20 * KILLS
+    assert counts["first_seen"] == counts["sealed"] == 1  # P2: of these none is
+    assert 0 < counts["duplicate_replayed"] <= 20 * KILLS
     verified(gateway)
 
 
