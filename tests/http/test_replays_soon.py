@@ -11,8 +11,8 @@ KILLS = 5
 
 
 def counts_of(gateway):
-    """How often the files have each decision, and each type that is stored: an entry about the whole
-    store is no tenant's, so no tenant's listing has it."""
+    """How often the files have each decision, and each type that is stored: an entry about the
+    whole store is no tenant's, so no tenant's listing has it."""
     directory = Path(str(gateway.store).removeprefix("journal:"))
     whole = b"".join(path.read_bytes() for path in sorted(directory.glob("segment-*")))
     stored = [name.decode() for name in re.findall(rb'"(?:type|decision)":"([a-z_.]+)"', whole)]
