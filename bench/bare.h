@@ -28,7 +28,7 @@ struct bare {
 /* Make the file. Ends the program when that fails, as do the others. */
 void bare_open(struct bare *bare, const char *path, enum bare_mode mode, uint64_t ring_bytes);
 /* One write and its flush. For BARE_DIRECT data is block aligned, and has room up to a whole block
- * behind size. */
+ * after size. */
 void bare_write(struct bare *bare, const void *data, size_t size);
 void bare_close(struct bare *bare);
 

@@ -19,7 +19,7 @@ enum {
     BENCH_PATH_MAX = 4096,
 };
 
-/* ---- what a program is told ---------------------------------------------------------------- */
+/* ---- arguments ----------------------------------------------------------------------------- */
 
 /* The value of name=value, or otherwise when it was not given. */
 const char *bench_text(int argc, char **argv, const char *name, const char *otherwise);

@@ -7,7 +7,7 @@
  *
  *     bench_open port=8080 rate=20000 seconds=5 connections=64 request=FILE
  *
- * FILE is a whole request in which a run of '#' stands for a number that is another one each time.
+ * FILE is a whole request in which a run of '#' stands for a number that differs each time.
  * Prints one line of JSON. An answer other than 2xx ends the program: it would be no measurement.
  */
 #include <arpa/inet.h>

@@ -5,7 +5,7 @@
  * A begin looks the key up, puts 200 bytes, a row to find it by its expiry, and 250 bytes of
  * evidence; a seal reads the record, rewrites it with 500 bytes, and adds 250 of evidence. Keys are
  * uniform, as hashes are. All places are open from start to end and take turns within a round, each
- * round starting with another one; ratios are of neighbours in time.
+ * round starting with a different one; ratios are of neighbours in time.
  *
  * bench_stores dir=PATH [seconds=0.7] [rounds=3] [keys=100000] [batch=64]
  */

@@ -10,7 +10,7 @@
 #include "api/api.h"
 #include "canon/json.h"
 
-/* A door and all behind it. */
+/* A door and everything that it uses. */
 struct house {
     const struct mem *mem;
     struct engine *engine;

@@ -21,8 +21,8 @@ static inline char *entry_text(const struct entry *entry, char *ret_text, size_t
     return ret_text;
 }
 
-/* Appends what would be stored if the full document had `to` in place of the first `from`; what is
- * no full document any more as it is. False: it has no `from`. */
+/* Appends what would be stored if the full document had `to` in place of the first `from`. If the
+ * result is not a full document, it is appended unchanged. False: it has no `from`. */
 static inline bool entry_replace(
     const struct entry *entry, const char *from, const char *to, struct buf *out)
 {

@@ -1,6 +1,6 @@
 /*
  * forge: take a journal's segment apart into frames, change them, and put it together again with
- * every checksum right. What an attacker can do who knows the format but has to leave the chain.
+ * every checksum right, as an attacker who knows the format can.
  */
 #ifndef ONCE_TESTS_FORGE_H
 #define ONCE_TESTS_FORGE_H
@@ -193,7 +193,7 @@ static inline void forge_drop(struct forge *forge, size_t at)
         forge->frames + at, forge->frames + at + 1, (forge->count - at) * sizeof *forge->frames);
 }
 
-/* A second one behind it. */
+/* A second one after it. */
 static inline void forge_double(struct forge *forge, size_t at)
 {
     ASSERT(at < forge->count && forge->count < FORGE_FRAMES_MAX);

@@ -12,9 +12,9 @@ struct drive_input {
     struct slice bytes;        /* all that will ever arrive */
     bool is_response;          /* otherwise a request */
     enum http_method method;   /* of the request that a response answers */
-    bool is_closed;            /* the connection ends behind the bytes */
+    bool is_closed;            /* the connection ends after the bytes */
     struct http_limits limits; /* in force */
-    size_t cut;                /* the first piece has so many bytes, in memory of its own */
+    size_t cut;                /* bytes of the first piece, which has its own memory */
     size_t step;               /* bytes of each piece after that; 0 is all */
 };
 

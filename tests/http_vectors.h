@@ -10,16 +10,16 @@
 struct vector {
     char verdict[8];     /* "ok", "more" or a status */
     struct slice name;   /* of the case */
-    struct slice given;  /* behind '?': the request's method, and "closed" */
+    struct slice given;  /* after '?': the request's method, and "closed" */
     struct buf bytes;    /* of the message */
-    struct buf expected; /* behind '>' */
+    struct buf expected; /* after '>' */
     struct buf body;     /* decoded */
 };
 
 void vector_init(struct vector *vector);
 void vector_release(struct vector *vector);
 
-/* The next case of a file's text; false at its end. A line of another form stops the test. */
+/* The next case of a file's text; false at its end. A line of a different form stops the test. */
 bool vector_next(struct slice *text, struct vector *ret_vector);
 
 #endif

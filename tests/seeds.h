@@ -2,10 +2,10 @@
  * seeds: run a simulation for many seeds, or look at one. The main program of tests/sim and of
  * tests/sim_gateway.
  *
- *     PROGRAM [--seeds N] [--from S]     N runs (2000), seeds S (1) and up
- *     PROGRAM --seed S [--trace]         one run, told step by step
+ *     PROGRAM [--seeds N] [--from S]     N runs (500), seeds S (1) and up
+ *     PROGRAM --seed S [--trace]         one run, printed step by step
  *
- * With ONCE_TEST_LONG set N is 50000. With sanitizers it is 250, or 12500. A simulation may have
+ * With ONCE_TEST_LONG set N is 50000. With sanitizers it is 75, or 12500. A simulation may have
  * its own N. The first seeds run twice: the same seed has to be the same run, or replaying a
  * failure would show something else. A violation, a failed assertion and a sanitizer's report each
  * print the seed and how to replay it.

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// One attempt: sent once, and never a second time behind the caller's back.
+// One attempt: sent once, and never a second time without the caller's knowledge.
 //
 // http.Transport repeats a request by itself, with the same Request-Id, when a kept connection
 // breaks and the request "is replayable": it is a read, or has the field Idempotency-Key or
 // X-Idempotency-Key, and has no body or one that GetBody gives again. Here no request is: a read
 // carries an empty body that is not http.NoBody, nothing has GetBody, and the two fields are put
 // into the map under lower-case names, which the wire does not tell apart. What is left is a
-// connection on which nothing was written, where another one is safe.
+// connection on which nothing was written, where a second try is safe.
 
-// answer is what came of one attempt, and, for the last one, of the whole call.
+// answer is the result of one attempt and, for the last one, of the whole call.
 type answer struct {
 	end      string
 	status   int
@@ -68,7 +68,7 @@ func (a *answer) document() any {
 	return document
 }
 
-// track is how far an attempt came. A Base that is not known to report it counts as one that sent.
+// track is how far an attempt got. A Base that is not known to report it counts as one that sent.
 type track struct{ isReported, isConnected atomic.Bool }
 
 func (t *track) context(ctx context.Context) context.Context {

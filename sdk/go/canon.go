@@ -21,9 +21,9 @@ const (
 var errUTF8 = errors.New("a string is not UTF-8")
 
 // Canonical returns the canonical form (RFC 8785) of a value: the bytes of `once canon --strict`.
-// Maps, slices and plain values are taken as they are, everything else as encoding/json has it.
-// Equal values have equal keys on every platform, so what cannot survive is refused: a number that
-// a double does not hold, a string that is not UTF-8.
+// Maps, slices and plain values are taken as they are, everything else as encoding/json writes it.
+// Equal values have equal keys on every platform, so what would be lost is refused: a number that
+// a double cannot hold, a string that is not UTF-8.
 func Canonical(value any) ([]byte, error) {
 	var out []byte
 	if err := put(&out, value, "", 0); err != nil {
@@ -59,7 +59,7 @@ func put(out *[]byte, value any, pointer string, depth int) error {
 	return nil
 }
 
-// putOther puts what encoding/json knows how to write, without what it mends in silence.
+// putOther puts what encoding/json can write, and refuses what it would repair silently.
 func putOther(out *[]byte, value any, pointer string, depth int) error {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -123,7 +123,7 @@ func (e *NotStarted) Error() string {
 	return e.Reason
 }
 
-// Failed is returned by fenced work: it failed, finally and known. Every duplicate gets the same.
+// Failed is returned by fenced work: it is known to have failed for good. Every duplicate gets it.
 type Failed struct{ Outcome any }
 
 func (e *Failed) Error() string { return "the work failed, finally" }

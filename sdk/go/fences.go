@@ -34,7 +34,7 @@ func NewFences(url string) *Fences {
 	return &Fences{URL: url, Token: os.Getenv("ONCE_TOKEN"), Client: &Client{}}
 }
 
-// Begun is what Begin found: of Grant and Replay, one is there.
+// Begun is what Begin found: exactly one of Grant and Replay is set.
 type Begun struct {
 	Grant  *Grant
 	Replay *Replay
@@ -52,7 +52,7 @@ type Grant struct {
 	fences         *Fences
 }
 
-// Replay: it was done before, and this is what came of it.
+// Replay: it was done before, and this is its outcome.
 type Replay struct {
 	OperationID string          `json:"operation_id"`
 	Status      string          `json:"status"` // executed, failed, rejected, compensated
@@ -62,7 +62,7 @@ type Replay struct {
 	SealedAt    string          `json:"sealed_at"`
 }
 
-// Done is what came of fenced work, now or before.
+// Done is the outcome of fenced work that ran now or before.
 type Done struct {
 	Outcome     json.RawMessage
 	IsReplayed  bool
@@ -84,7 +84,7 @@ func KeyFrom(source map[string]any) BeginOption { return member("key_from", sour
 // Fingerprint stands for the payload: 64 hexadecimal digits.
 func Fingerprint(hex string) BeginOption { return member("fingerprint", hex) }
 
-// Principal is whose the key is.
+// Principal is who the key belongs to.
 func Principal(principal string) BeginOption { return member("principal", principal) }
 
 // TTL is how long duplicates are recognised.
@@ -93,7 +93,7 @@ func TTL(d time.Duration) BeginOption { return member("ttl", duration(d)) }
 // Lease is how long the grant is held without being renewed. Do renews it.
 func Lease(d time.Duration) BeginOption { return member("lease", duration(d)) }
 
-// TakeOver: whoever comes after the lease of a holder that is gone gets the grant again. For
+// TakeOver: the next caller after the lease of a holder that is gone gets the grant again. For
 // effects that are themselves idempotent.
 func TakeOver() BeginOption { return member("on_unknown", "takeover") }
 
@@ -216,7 +216,7 @@ func Status(status string) SealOption {
 func EffectID(id string) SealOption { return func(members object) { members["effect_id"] = id } }
 
 // Seal records the outcome, any JSON; every duplicate then gets it. Sealing the same again changes
-// nothing and is no error; something else is an *AlreadySealed.
+// nothing and is not an error; sealing something different is an *AlreadySealed.
 func (g *Grant) Seal(ctx context.Context, outcome any, options ...SealOption) error {
 	members := object{"fence": g.Fence, "status": "executed"}
 	if outcome != nil {
@@ -281,7 +281,7 @@ func short(reason string) string {
 //
 // The lease (30 s unless Lease says otherwise) is renewed while the function runs. Its ctx ends
 // with the caller's, and when somebody else has taken the operation over; GrantOf finds the grant
-// in it. The outcome is recorded though ctx has ended.
+// in it. The outcome is recorded even if ctx has ended.
 func (f *Fences) Do(ctx context.Context, scope, key string, payload any,
 	work func(ctx context.Context) (any, error), options ...BeginOption) (*Done, error) {
 	members := object{}
@@ -336,11 +336,11 @@ func GrantOf(ctx context.Context) *Grant {
 func (g *Grant) perform(ctx context.Context, lease time.Duration,
 	work func(ctx context.Context) (any, error)) (json.RawMessage, error) {
 	inner, stop := g.hold(ctx, lease)
-	after := detached{ctx} // what is done is recorded, whoever has left
+	after := detached{ctx} // what is done is recorded, even if the caller has left
 	isOver := false
 	defer func() {
 		stop()
-		if !isOver { // a panic goes on its way, and so does runtime.Goexit
+		if !isOver { // a panic continues, and so does runtime.Goexit
 			g.leaveUnknown(after, "the work panicked")
 		}
 	}()
@@ -381,11 +381,11 @@ func (g *Grant) record(ctx context.Context, outcome json.RawMessage, status stri
 	return nil
 }
 
-// leaveUnknown: if Once cannot be told, it becomes unknown when the lease ends. The caller's own
+// leaveUnknown: if Once cannot be reached, it becomes unknown when the lease ends. The caller's own
 // error matters more.
 func (g *Grant) leaveUnknown(ctx context.Context, reason string) { _ = g.Unknown(ctx, reason) }
 
-// hold renews the lease until it is told to stop. The context it gives ends when the grant is lost.
+// hold renews the lease until it is stopped. The context it gives ends when the grant is lost.
 func (g *Grant) hold(ctx context.Context, lease time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.WithValue(ctx, grantKey{}, g))
 	renewing, cancelRenewing := context.WithCancel(detached{ctx})

@@ -51,7 +51,7 @@ var unkept = map[string]bool{"connection": true, "keep-alive": true, "te": true,
 var unkeptPrefixes = []string{"proxy-", "once-", "ratelimit", "x-ratelimit", "x-rate-limit",
 	"trailer:"}
 
-// Wrap returns a handler that fences next. It panics if a field of h is not a possible one.
+// Wrap returns a handler that fences next. It panics if a field of h is invalid.
 func (h *Handlers) Wrap(next http.Handler) http.Handler {
 	f := &fenced{Handlers: *h, next: next}
 	f.Profile = or(h.Profile, "ietf")
@@ -168,7 +168,7 @@ func (e *exchange) begin(key string, body []byte) {
 	if e.Wait > 0 && !hasty.MatchString(e.r.Header.Get("Prefer")) {
 		options = append(options, Wait(e.Wait))
 	}
-	// A client that leaves now must not leave a grant behind that nobody holds.
+	// A client that leaves now must not leave a grant without a holder.
 	ctx := detached{e.r.Context()}
 	begun, err := e.Fences.begin(ctx, e.r.Method+" "+path, key, nil, judgeBriefly, options)
 	switch {
@@ -301,7 +301,7 @@ func (e *exchange) replay(replay *Replay) {
 	e.send(kept.Status, body)
 }
 
-// settled is the answer where a person settled it, with an outcome of another form.
+// settled is the answer where a person settled it, with an outcome of a different form.
 func settled(replay *Replay) *keptAnswer {
 	body := string(replay.Outcome)
 	if body == "null" {
@@ -328,7 +328,7 @@ func (k *keptAnswer) bytes() ([]byte, error) {
 // --- The handler's answer ---
 
 // recorder holds the handler's answer back until it is sealed. One that is larger than AnswerMax
-// goes through as it comes; it ends, on the wire, after it was sealed without its body.
+// is sent as it comes; its end is sent after it was sealed without its body.
 type recorder struct {
 	*exchange
 	grant     *Grant
@@ -346,7 +346,7 @@ func (k *recorder) WriteHeader(status int) {
 	}
 }
 
-// Flush does nothing: an answer leaves whole.
+// Flush does nothing: an answer is sent whole.
 func (k *recorder) Flush() {}
 
 func (k *recorder) Write(piece []byte) (int, error) {
@@ -411,7 +411,7 @@ func (k *recorder) finish() {
 	}
 }
 
-// abort cuts an answer short that has left in part: it must not look whole. The connection is
+// abort cuts off an answer that was sent in part: it must not look complete. The connection is
 // closed first: where a panic is recovered on its way out, the answer would get its end.
 func (k *recorder) abort() {
 	if hijacker, is := k.w.(http.Hijacker); is {

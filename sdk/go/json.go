@@ -12,7 +12,7 @@ import (
 const depthMax = 64
 
 // Parse reads I-JSON (RFC 7493). Numbers become json.Number, so that no digit is lost. What
-// encoding/json mends in silence is refused: a duplicate member, invalid UTF-8, a lone surrogate.
+// encoding/json repairs silently is refused: a duplicate member, invalid UTF-8, a lone surrogate.
 func Parse(text []byte) (any, error) {
 	r := reader{text: text}
 	value, err := r.value(0)
@@ -47,7 +47,7 @@ func (r *reader) space() {
 	}
 }
 
-// next is the next byte that is not a space; 0: the text is over.
+// next is the next byte that is not a space; 0: the end of the text.
 func (r *reader) next() byte {
 	r.space()
 	if r.at == len(r.text) {

@@ -8,7 +8,7 @@
 //	done, err := fences.Do(ctx, "charge", "order-7", order,
 //		func(ctx context.Context) (any, error) { return charge(ctx, order) })
 //
-// Whoever repeats that, in a hundred goroutines, on other machines or after a crash, gets the
+// A caller that repeats this, in a hundred goroutines, on other machines or after a crash, gets the
 // outcome of the one call that ran.
 package once
 

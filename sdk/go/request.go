@@ -19,7 +19,7 @@ const (
 	methodBytesMax    = 32
 )
 
-// What the client decides itself: a second word about it would have two readings.
+// Fields that the client sets itself: a second value would be ambiguous.
 var reserved = map[string]bool{"idempotency-key": true, "request-id": true,
 	"content-length": true, "transfer-encoding": true, "connection": true, "expect": true}
 
@@ -190,7 +190,7 @@ func checkHeader(name, value string) error {
 	return nil
 }
 
-// spelled is a key as a field: bare where that has one reading, else as a string of RFC 9651. Both
+// spelled is a key as a field: bare if that is unambiguous, else as a string of RFC 9651. Both
 // name the same key.
 func spelled(key string) string {
 	if !strings.ContainsAny(key, " \"\\,;") {

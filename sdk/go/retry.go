@@ -76,7 +76,7 @@ func judgeOnce(f facts) verdict {
 	return verdict{f.status == 408 || f.status == 429 || f.status >= 500, true, EffectNo}
 }
 
-// judgeBriefly is for a caller that has somebody waiting: a flood of duplicates is an answer.
+// judgeBriefly is for a caller whose own client waits: a flood of duplicates is an answer.
 func judgeBriefly(f facts) verdict {
 	verdict := judgeOnce(f)
 	verdict.retry = verdict.retry && f.status != 429

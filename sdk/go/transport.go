@@ -18,7 +18,7 @@ import (
 // a Request-Id of the request's own is continued as with RequestID. A body without GetBody is read
 // into memory first, up to the client's BodyBytesMax. Answers are read whole, so that half of one
 // is asked for again; those that are larger, or text/event-stream, stream. The http.Client follows
-// redirects; a request to another place is another operation.
+// redirects; a request to a different URL is a different operation.
 type Transport struct {
 	Client *Client // nil: one with the defaults
 }

@@ -1,8 +1,8 @@
 // Canonical form (RFC 8785), and the keys that are derived from it.
 //
 // `canonical` gives the bytes of `once canon --strict`; the keys are those of `once key`. Equal
-// values have equal keys on every platform, so what cannot survive is refused: a number that a
-// double does not hold, a duplicate member, a lone surrogate. Parse texts with `parse`: JSON.parse
+// values have equal keys on every platform, so what would be lost is refused: a number that a
+// double cannot hold, a duplicate member, a lone surrogate. Parse texts with `parse`: JSON.parse
 // has lost those digits already.
 import { createHash } from "node:crypto";
 
@@ -173,7 +173,7 @@ function collect(form, envelope, prefix, isExtensible) {
   const hashed = {};
   for (const [name, { rule, isRequired }] of Object.entries(form)) {
     if (rule === "ignored") continue;
-    // If one actor acts for another, the effective one counts.
+    // If one actor acts for a different one, the effective actor counts.
     const isActedFor = name === "actor_id" && envelope.effective_actor_id !== undefined;
     const given = isActedFor ? "effective_actor_id" : name;
     const value = envelope[given];

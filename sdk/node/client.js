@@ -95,7 +95,7 @@ export class Client {
     });
   }
 
-  /** What came of one attempt: {end, status, headers, body, isBodyLost, why}. Never rejects. */
+  /** The result of one attempt: {end, status, headers, body, isBodyLost, why}. Never rejects. */
   #attempt(request, requestId, timeoutMs) {
     const { url } = request;
     const isSecure = url.protocol === "https:";
@@ -311,7 +311,7 @@ function checkHeader(name, value) {
   }
 }
 
-/** Bare where that has one reading, else as a string of RFC 9651: both name the same key. */
+/** Bare if that is unambiguous, else as a string of RFC 9651: both name the same key. */
 function spelled(key) {
   if (!/[ "\\,;]/.test(key)) return key;
   return `"${key.replace(/["\\]/g, "\\$&")}"`;

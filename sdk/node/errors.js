@@ -65,7 +65,7 @@ export class NotSealed extends OnceError {
 /** Throw it in fenced work: the effect certainly did not start. The key is free again. */
 export class NotStarted extends OnceError {}
 
-/** Throw it in fenced work: it failed, finally and known. Every duplicate throws the same. */
+/** Throw it in fenced work that is known to have failed for good. Every duplicate throws it. */
 export class Failed extends OnceError {
   constructor(outcome = null) {
     super("the work failed, finally");

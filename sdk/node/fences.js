@@ -53,7 +53,7 @@ export class Grant {
   }
 
   /** Renews the lease until the function it returns is called. `lost` is called when somebody else
-   * has taken over: nothing that this work says will be recorded. */
+   * has taken over: nothing that this work reports will be recorded. */
   hold(lease, lost = () => {}) {
     const every = millisecondsOf(lease) / RENEWALS;
     if (!(every > 0)) return () => {};
@@ -86,7 +86,7 @@ export class Grant {
   }
 }
 
-/** It was done before, and this is what came of it. */
+/** It was done before, and this is its outcome. */
 export class Replay {
   isFirst = false;
 
@@ -193,7 +193,7 @@ export class Fences {
   }
 }
 
-/** For a caller that has somebody waiting: a flood of duplicates is an answer. */
+/** For a caller whose own client waits: a flood of duplicates is an answer. */
 function judgeBriefly(facts) {
   const verdict = judgeOnce(facts);
   return { ...verdict, retry: verdict.retry && facts.status !== 429 };

@@ -101,7 +101,7 @@ export class Handlers {
     return begun instanceof Grant;
   }
 
-  /** Records the handler's answer. What it returns may leave. */
+  /** Records the handler's answer. What this returns may be sent. */
   async end(grant, request, answer) {
     const isKept = answer.body.length <= this.answerBytesMax;
     let effect;
@@ -121,8 +121,8 @@ export class Handlers {
       .filter(([name]) => name.toLowerCase() !== "content-length") };
   }
 
-  /** Records such an answer, without its body. Its end leaves after that; if this throws, it must
-   *  not leave at all, so that the answer does not look whole. */
+  /** Records such an answer, without its body. Its end is sent after that; if this throws, it
+   *  must not be sent at all, so that the answer does not look complete. */
   async endThrough(grant, status) {
     await this.#record(grant, status);
   }
@@ -151,7 +151,7 @@ export class Handlers {
     return undefined;
   }
 
-  /** The handler threw, or its client saw no whole answer: nobody knows what it did. */
+  /** The handler threw, or its client got no complete answer: nobody knows what it did. */
   async crashed(grant, error) {
     this.#stop(grant);
     await leaveUnknown(grant, `the handler failed: ${error?.name ?? error}`);

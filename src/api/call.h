@@ -1,7 +1,7 @@
 /*
  * call: the life of a request that changes something, or of one item of a batch of them.
  *
- *     api_call_run > read (body.h) > api_call_admit > api_call_submit > door_turn > (engine)
+ *     api_call_run > read (body.h) > api_call_admit > door_submit > door_turn > (engine)
  *                  > api_document_of (documents.h) > api_call_report
  *
  * Promises:  room for the answer to a change is reserved before the engine is called, so that

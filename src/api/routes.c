@@ -199,7 +199,7 @@ enum status api_path_read(struct api_request *request)
     if (status == OK) {
         request->path_value = value;
     }
-    return status == E_NOMEM ? status : OK; /* nothing is named by an escape that is none */
+    return status == E_NOMEM ? status : OK; /* an invalid escape names nothing */
 }
 
 /* ---- queries ------------------------------------------------------------------------------- */

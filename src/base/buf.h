@@ -3,7 +3,7 @@
  *
  * Promises:  never grows past its maximum. A failed append is sticky: later appends do nothing, and
  *            buf_status returns the failure, so that encoders check once at the end.
- * Ownership: owns its bytes until buf_release or buf_take.
+ * Ownership: owns its bytes until buf_release.
  */
 #ifndef ONCE_BASE_BUF_H
 #define ONCE_BASE_BUF_H

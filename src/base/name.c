@@ -20,7 +20,7 @@ static struct character character_at(struct slice text, size_t at)
     return (struct character){.size = size, .is_control = size == 2 && s[0] == 0xc2 && s[1] < 0xa0};
 }
 
-/* The byte at which the text stops being what is wanted; its length when all of it is. */
+/* The offset of the first byte that a name must not have; the text's length if there is none. */
 static size_t fault_at(struct slice text, bool may_have_controls)
 {
     size_t at = 0;

@@ -5,16 +5,15 @@
  * kafkas:// with TLS (cacert, cert, key); mechanism=PLAIN|SCRAM-SHA-256|SCRAM-SHA-512 with a user.
  *
  * Kafka has no acknowledgement of one message, only a position of each partition: everything before
- * it is done. So of each partition the offsets that were taken are kept in order (positions.h). An
- * offset that is acknowledged is marked, and the position moves behind the last marked one before
- * the first that is not. One message that takes long holds up the position, and nothing else: later
- * ones are taken and delivered. After a crash they come again, and are duplicates. At most
- * POSITION_SPAN_MAX offsets are kept; then the partition is paused until its first message is
- * settled.
+ * it is done. So the offsets that were taken from a partition are kept in order (positions.h). An
+ * acknowledged offset is marked, and the position moves up to the first offset that is not marked.
+ * One message that takes long holds up the position and nothing else: later messages are taken and
+ * delivered. After a crash they come again, and are duplicates. At most POSITION_SPAN_MAX offsets
+ * are kept; then the partition is paused until its first message is settled.
  *
  * A rebalance takes partitions away at any poll: their position is committed and they are
- * forgotten. Acknowledgements that come later mean nothing; who has the partition now gets the
- * messages again.
+ * forgotten. Acknowledgements that come later mean nothing: the process that has the partition now
+ * gets the messages again.
  *
  * A message is named PARTITION-OFFSET. A parked one is published to TOPIC.parked, and then
  * acknowledged: after a crash in between it is there twice, and never nowhere.
@@ -37,7 +36,7 @@
 enum {
     ANSWER_MS = 5000,
     SESSION_MS = 10000,
-    POLL_EVERY_MS = 5000, /* without a poll for minutes, the group would go on without us */
+    POLL_EVERY_MS = 5000, /* without a poll for minutes, the group would exclude us */
     ASKED_PARTS_MAX = 32, /* partitions whose ends are asked for, one by one */
     LOG_TEXT_MAX = 200,
 };

@@ -365,7 +365,7 @@ static enum status ready_consumer(struct nats_source *self, struct err *err)
         config.Durable = self->durable;
         config.AckPolicy = js_AckExplicit;
         config.AckWait = self->ack_wait_ms * MS_NS;
-        config.MaxDeliver = -1; /* who gives up is Once, and it says so */
+        config.MaxDeliver = -1; /* Once itself gives up, and reports it */
         config.MaxAckPending = PENDING_MAX;
         config.FilterSubject = self->subject[0] == '\0' ? NULL : self->subject;
         status = js_AddConsumer(&info, self->stream, name_of(self), &config, NULL, &code);

@@ -75,7 +75,7 @@ void digest_hmac_key_make(struct slice key, struct digest_hmac_key *ret_key)
     mem_wipe(block, sizeof block);
 }
 
-/* Goes on after the first block. */
+/* Continues after the first block. */
 static void sha256_after(
     const uint32_t state[8], struct slice first, struct slice second, struct digest *ret)
 {

@@ -19,7 +19,7 @@ struct writer {
     char *end;                         /* end of what is allocated */
     struct jcs_report report;          /* lossy numbers so far */
     const struct json_value *overflow; /* the number that has no canonical form */
-    struct jcs_how how;                /* what is written otherwise */
+    struct jcs_how how;                /* what differs from the plain canonical form */
 };
 
 static void settle(struct writer *w, const char *at)
@@ -110,7 +110,7 @@ static __attribute__((noinline)) char *write_escaped(
     at = write_bytes(w, at, "\"", 1);
     while (at != NULL && text < end) {
         const char *run = scan_ascii_run(text, end);
-        run += run < end && !must_escape((unsigned char)*run); /* not ASCII: goes as it is */
+        run += run < end && !must_escape((unsigned char)*run); /* not ASCII: written as it is */
         at = write_bytes(w, at, text, (size_t)(run - text));
         text = run;
         if (at != NULL && text < end && must_escape((unsigned char)*text)) {

@@ -35,7 +35,7 @@ struct json_reader {
     struct arena *arena;                    /* where containers and decoded strings go */
     struct err *err;                        /* for the text of a failure */
     enum status status;                     /* why it failed */
-    const char *fault;                      /* where it failed; NULL when that is not a place */
+    const char *fault;                      /* where it failed; NULL: not at a place of the text */
     unsigned depth;                         /* open containers */
     size_t used;                            /* entries in use */
     size_t room;                            /* entries allocated */
@@ -87,7 +87,7 @@ static const char *fail_unexpected(struct json_reader *r, const char *at, const 
     return fail(r, at, "byte 0x%02x where %s is expected", c, expected);
 }
 
-/* The byte at a place, or zero at the end; a zero byte is nowhere allowed either. */
+/* The byte at a place, or zero at the end. JSON allows no zero byte anywhere. */
 static inline char peek(const struct json_reader *r, const char *at)
 {
     return at < r->end ? *at : '\0';
@@ -472,7 +472,7 @@ static inline int entry_order(const struct json_entry *a, const struct json_entr
     return json_order(json_text(&a->member.name), json_text(&b->member.name));
 }
 
-/* Insertion, for the small objects nearly all are: nothing moves when they are in order already. */
+/* Insertion sort, for small objects, which nearly all are. Members already in order do not move. */
 static void sort_few(const struct json_entry *entries, uint32_t *order, uint32_t count)
 {
     uint64_t sorted[SORT_INSERTION_MAX]; /* the prefixes, side by side */

@@ -10,7 +10,7 @@ __extension__ typedef unsigned __int128 uint128;
 
 enum {
     DIGITS_KEPT = 19, /* every number of 19 digits fits 64 bits */
-    /* 19 digits more would still be exact here, and no text of a megabyte reaches it by itself. */
+    /* Larger than any offset in a text of 16 MiB, so that only a written exponent reaches it. */
     EXPONENT_CLAMP = 1000000000,
     DOUBLE_DIGITS = 15, /* DBL_DIG: this many digits survive conversion to a double and back */
 };
@@ -178,7 +178,7 @@ static int big_of_digits(const struct decimal *d, struct big *ret)
     return count + more;
 }
 
-/* The sign of d - mantissa * 2^exponent, exactly, leaving the sign of d out of account. */
+/* The sign of d - mantissa * 2^exponent, exactly, ignoring the sign of d. */
 static int compare_exactly(const struct decimal *d, uint64_t mantissa, int64_t exponent)
 {
     struct big a, b = {.count = 0};

@@ -1,6 +1,6 @@
 /*
  * confirm_many: shared by the commands that change many records: nothing changes unless a person
- * agrees, and a command that stopped on the way reports how far it came.
+ * agrees, and a command that stopped on the way reports how far it got.
  *
  *     list > --dry-run: print > agree: --yes, or a person at a terminal > change one after another
  */
@@ -26,7 +26,7 @@ struct many {
 int many_agree(const struct many *many, size_t count, bool *ret_agreed) MUST_CHECK;
 /* Report that nothing matches. */
 void many_none(const struct many *many);
-/* Report how far it came before a failure. */
+/* Report how far it got before a failure. */
 void many_stopped(const struct many *many, size_t done, size_t count);
 /* Whether the command line is about one, by its id, or about many: by the word for all of them, or
  * by filters. It must not say both. 0, or an exit code after writing the message. */

@@ -391,7 +391,7 @@ static void examine_library(
     }
 }
 
-/* Loaded on demand; only who uses them needs them. */
+/* Loaded on demand: only users of such stores and of once send need them. */
 static void check_libraries(struct doctor *doctor)
 {
     struct err err = {.status = OK};

@@ -249,7 +249,7 @@ static void call(struct own_server *server, const struct own_request *request)
     put_called(server, request, &ask);
 }
 
-/* A version that we do not speak: which ones we do. */
+/* Refuses an unsupported version, and lists the supported ones. */
 static void refuse_version(struct own_server *server, const struct own_request *request)
 {
     struct jsonw json = {.out = &server->out};
@@ -273,7 +273,7 @@ static void answer(struct own_server *server, const struct own_request *request)
 {
     static const struct {
         const char *method;
-        bool is_of_sessions; /* MCP 2026-07-28 has it no more */
+        bool is_of_sessions; /* MCP 2026-07-28 no longer has it */
         void (*run)(struct own_server *server, const struct own_request *request);
     } methods[] = {{"initialize", true, initialize}, {"server/discover", false, discover},
         {"ping", true, ping}, {"tools/list", false, list}, {"tools/call", false, call}};

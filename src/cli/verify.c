@@ -1,4 +1,4 @@
-/* once verify: checks that the journal is intact. */
+/* once verify: checks that the evidence and the records of a store are intact. */
 #include "evidence/verify.h"
 
 #include "base/text.h"

@@ -230,5 +230,5 @@ void client_attempt(struct once_client *client, const struct client_request *req
         failed = curl_easy_perform(curl);
     }
     client_transfer_end(client, request, &transfer, curl, failed, ret_facts);
-    client_quiet_end(&quiet); /* letting go of a connection writes, too */
+    client_quiet_end(&quiet); /* closing a connection writes, too */
 }

@@ -43,7 +43,7 @@ static void add_field(struct client_response *response, struct slice line)
 {
     const char *colon = memchr(line.data, ':', line.len);
     if (colon == NULL || (unsigned char)line.data[0] <= ' ') {
-        return; /* no field; a folded line, which RFC 9112 section 5.2 has no server send */
+        return; /* not a field, or a folded line, which RFC 9112 section 5.2 forbids */
     }
     size_t name_len = (size_t)(colon - line.data);
     struct slice name = slice_trim(slice_of(line.data, name_len));

@@ -10,9 +10,9 @@
  * With takeover, an attempt that may have taken effect is never forgotten (P5): the command is
  * uncertain (detail.h) until something settles it.
  *
- *   after a later attempt      2xx settles it. Nothing else does: a 4xx may come from a check that
- *                              precedes the handler's look for the key, and "nothing was done" is
- *                              said of the later attempt. It is called again
+ *   after a later attempt      2xx settles it. Nothing else does: a 4xx may come from a check
+ *                              before the handler looks up the key, and "nothing was done" is
+ *                              about the later attempt only. It is called again
  *   attempts used up           unknown, never given up as if nothing had happened
  *   before a later attempt     if the registry does not say takeover any more, it is unknown, and
  *                              nothing is sent

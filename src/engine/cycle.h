@@ -13,7 +13,8 @@
  *
  * Lost races. When a store reports that records have changed since prepare, only the calls that
  * depend on them are prepared and decided again: calls that read or wrote such a key, calls that
- * share a key with one of these, and the rest of their dependent groups. All other decisions stay
+ * share a key with one of these, and the rest of their dependent groups. So are all calls that
+ * change no record: their entries depend on locks that the store gave up. All other decisions stay
  * as they are. Calls that are decided again move to the end of the batch, because their fences and
  * their time are newer; the entries of the others are chained again. After STALE_ROUNDS_MAX rounds,
  * calls that are still stale get E_UNAVAILABLE, and the others are committed without them.

@@ -6,8 +6,8 @@
  *   decided         granted: forward. Else a replay, or a refusal
  *   forward         sends the first byte to the upstream, after a durable grant (P6)
  *   on_done         its answer was captured and judged: seal, release or unknown
- *   on_long         … from its head alone: what follows streams
- *                   (fenced_give.c: how either reaches the client, and what does before its seal)
+ *   on_long         its answer is too long to keep: seal it from its head, and stream the rest
+ *                   (fenced_give.c has how answers reach the client, and which do before the seal)
  *   settled         durable: the answer goes to the client (P2)
  *
  * A crash:

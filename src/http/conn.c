@@ -263,7 +263,7 @@ void conn_cut(struct conn *conn, unsigned status, const char *reason)
     ASSERT(conn->state == CONN_PIECES);
     conn_take_back(conn);
     conn_call(conn, exchange->shown.cut);
-    ASSERT(conn->state == CONN_PIECES); /* the handler touches it no more */
+    ASSERT(conn->state == CONN_PIECES); /* the handler no longer uses it */
     if (!exchange->is_begun) {
         conn_refuse(conn, status, reason);
         return;
@@ -544,7 +544,7 @@ static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
     }
 }
 
-/* Read on, if there is where. */
+/* Continue to read if there is room. */
 static void conn_read(struct conn *conn)
 {
     bool has_room = conn->in == NULL || conn->in->len < conn->in->cap ||
@@ -572,7 +572,7 @@ static void conn_stream_on(struct conn *conn)
     }
 }
 
-/* As far as it goes with what is here; then ask for more. */
+/* Take every step that the received bytes allow; then ask for more. */
 static void conn_run(struct conn *conn)
 {
     while (conn_step(conn)) {

@@ -416,7 +416,7 @@ bool fields_is_ours(struct slice meta)
     return meta.len >= sizeof start && memcmp(meta.data, start, sizeof start - 1) == 0;
 }
 
-/* Kept fields as they are written, into a buffer that had something before. */
+/* Kept fields while they are written. The buffer may have other bytes before them. */
 struct keeping {
     struct jsonw json;
     size_t start;
@@ -466,7 +466,7 @@ enum status fields_keep(const struct http_head *head, const struct fields_kept *
     return keep_end(&keeping);
 }
 
-/* ---- said again ---------------------------------------------------------------------------- */
+/* ---- replays ------------------------------------------------------------------------------- */
 
 static enum status unbase64(struct slice text, struct arena *arena, struct slice *ret_bytes)
 {

@@ -56,7 +56,7 @@ static void conn_show(struct conn *conn)
     exchange->is_shown = true;
 }
 
-/* BODY, and the hook has had its say but gave no answer. */
+/* In state BODY, after the hook was called and gave no answer. */
 static void conn_begun(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;

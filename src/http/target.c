@@ -117,7 +117,7 @@ static enum http_verdict read_absolute(struct http_head *head, struct http_refus
 enum http_verdict http_target(struct http_head *head, struct http_refusal *refusal)
 {
     struct slice target = http_text(head, head->target);
-    ASSERT(target.len > 0); /* the request line has seen to it */
+    ASSERT(target.len > 0); /* the request line was checked */
     if (!is_clean(target)) {
         return http_refuse(refusal, 400, "the request target has a byte that no URL has");
     }

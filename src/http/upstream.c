@@ -274,7 +274,7 @@ static struct upstream_conn *find_idle(
     return conn == NULL && is_full ? upstream_find_idle(worker, NULL) : conn;
 }
 
-/* One that is idle makes way for a fresh one. */
+/* Closes an idle connection to make room for a new one. */
 static bool make_room(struct upstream_worker *worker)
 {
     if (worker->open >= worker->upstream->connections_max &&
@@ -284,7 +284,7 @@ static bool make_room(struct upstream_worker *worker)
     return worker->open < worker->upstream->connections_max;
 }
 
-/* Put a call on its way, or fail it. False: it has to wait. */
+/* Starts a call, or fails it. False: it has to wait. */
 static bool call_go(struct upstream_call *call)
 {
     struct upstream_worker *worker = upstream_worker_of(call);

@@ -243,8 +243,8 @@ static bool not_begun(struct upstream_conn *conn, enum upstream_cause cause, con
 
 static bool is_fit(const struct upstream_conn *conn)
 {
-    /* One that is used again was looked at a moment ago (upstream_find_idle). A fresh one with TLS
-     * may have had its session tickets sent already. */
+    /* A reused connection was checked a moment ago (upstream_find_idle). On a new one with TLS the
+     * server may have sent its session tickets already. */
     return conn->is_reused || conn->stream.tls != NULL || net_stream_is_quiet(&conn->stream);
 }
 
@@ -469,7 +469,7 @@ static bool step_body(struct upstream_conn *conn)
     return false;
 }
 
-/* True: something changed, look again. */
+/* True: something changed, step again. */
 static bool conn_step(struct upstream_conn *conn)
 {
     if (conn->state != UPSTREAM_CONN_BUSY || conn->call->exchange->is_paused) {
@@ -478,7 +478,7 @@ static bool conn_step(struct upstream_conn *conn)
     return conn->call->state == CALL_HEAD ? step_head(conn) : step_body(conn);
 }
 
-/* As far as it goes with what is here; then ask for more. */
+/* Take every step that the received bytes allow; then ask for more. */
 static void conn_advance(struct upstream_conn *conn)
 {
     if (conn->is_stepping) {
@@ -532,7 +532,7 @@ static struct net_room on_room(struct net_stream *stream)
     return (struct net_room){in->data + in->len, sizeof in->data - in->len};
 }
 
-/* The other side says no more. */
+/* The other side will send no more. */
 static void conn_ended(struct upstream_conn *conn, bool is_end)
 {
     struct upstream_call *call = conn->call;
@@ -574,7 +574,7 @@ static const struct net_events conn_events = {.connected = on_connected,
     .wrote = on_wrote,
     .closed = on_closed};
 
-/* ------------------------------------------------------------------------ the caller's words -- */
+/* ---------------------------------------------------------------------- what the caller does -- */
 
 bool upstream_put(struct upstream_call *call, struct slice piece)
 {
@@ -583,7 +583,7 @@ bool upstream_put(struct upstream_call *call, struct slice piece)
     struct upstream_exchange *exchange = call->exchange;
     ASSERT(!exchange->is_all_put);
     if (exchange->send != UPSTREAM_SEND_OPEN || exchange->is_starved) {
-        return true; /* nobody wants it any more */
+        return true; /* the server does not want it */
     }
     if (call->is_chunked) {
         http_put_chunk(&exchange->put, piece);
@@ -591,7 +591,7 @@ bool upstream_put(struct upstream_call *call, struct slice piece)
         buf_slice(&exchange->put, piece);
     }
     if (buf_status(&exchange->put) != OK) {
-        exchange->is_starved = true; /* a failure from within would surprise */
+        exchange->is_starved = true; /* reported by the deadline: no event happens in this call */
         upstream_call_arm(call);
         return true;
     }
@@ -699,7 +699,7 @@ void upstream_call_arm(struct upstream_call *call)
     }
 }
 
-/* Only a send that no byte left in all the time is over. */
+/* A send times out only if no byte of it was taken in all that time. */
 static bool is_moving(struct upstream_call *call, uint64_t now_ms)
 {
     struct upstream_exchange *exchange = call->exchange;

@@ -87,7 +87,7 @@ void net_loop_deadline(struct net_loop *loop, struct net_deadline *deadline, uin
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct net_loop *loop = poll->data;
-    (void)status; /* whoever watches finds out */
+    (void)status; /* the watcher finds the error itself */
     (void)events;
     loop->watched(loop->context);
 }

@@ -112,7 +112,7 @@ enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, in
     *stream = (struct net_stream){.loop = loop, .events = events};
     int rc = is_unix ? uv_pipe_init(&loop->uv, &stream->uv.pipe, 0)
                      : uv_tcp_init(&loop->uv, &stream->uv.tcp);
-    ASSERT(rc == 0); /* neither makes a descriptor */
+    ASSERT(rc == 0); /* neither opens a descriptor, so neither can fail */
     stream->uv.handle.data = stream;
     enum status status = tls == NULL ? OK : net_tls_new(tls, loop, &stream->tls);
     rc = is_unix ? uv_pipe_open(&stream->uv.pipe, fd) : uv_tcp_open(&stream->uv.tcp, fd);

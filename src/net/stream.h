@@ -88,8 +88,8 @@ enum net_sent {
 };
 
 /*
- * Takes over a connected descriptor; events is the owner's and static. tls may be NULL. On failure
- * the descriptor is closed, and closed still comes if *ret_closes.
+ * Takes over a connected descriptor; events is the owner's and static. tls may be NULL. After a
+ * failure call net_stream_close as usual: closed comes, and the descriptor is closed.
  */
 enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, int fd, bool is_unix,
     struct net_tls_context *tls, const struct net_events *events) MUST_CHECK;

@@ -38,7 +38,7 @@ struct net_tls {
 static int no_passphrase(char *ret_text, int size, int is_writing, void *context)
 {
     (void)ret_text, (void)size, (void)is_writing, (void)context;
-    return 0; /* a server has nobody to ask for one */
+    return 0; /* a server cannot ask anybody for it */
 }
 
 static int choose_protocol(SSL *ssl, const unsigned char **ret_chosen, unsigned char *ret_len,
@@ -418,7 +418,7 @@ void net_tls_finish(struct net_stream *stream)
     struct net_tls *tls = stream->tls;
     if (tls->is_ready && !tls->is_writing && !stream->is_broken) {
         ERR_clear_error();
-        (void)SSL_shutdown(tls->ssl); /* 0: the other side's is not awaited */
+        (void)SSL_shutdown(tls->ssl); /* 0: sent, and the other side's is not awaited */
         stream->is_broken = !flush_cipher(stream);
     }
 }

@@ -3,8 +3,8 @@
  *
  * A fault before the call passes nothing on: the call certainly did not happen. A fault after the
  * call passes it on and then reports failure: the call happened, and the caller does not know. A
- * commit that fails with E_STALE before it is passed on reports every record that it changes as
- * stale. A commit that changes no record is passed on, and the fault applies to the next one.
+ * commit that fails with E_STALE before it is passed on reports every change that expects a version
+ * as stale. A commit without one is passed on, and the fault applies to the next one.
  *
  * A reader is that of the wrapped store, without faults.
  *

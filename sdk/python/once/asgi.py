@@ -15,7 +15,7 @@ from .handlers import Answer, Fields, Handlers, Request, canonical_path
 
 __all__ = ["Once"]
 
-# A begin may wait for somebody else's answer; a seal must never wait behind it.
+# A begin may wait for somebody else's answer; a seal must never wait for it.
 BEGINS_MAX = 32
 ENDS_MAX = 8
 KEY_FIELD = b"idempotency-key"

@@ -264,7 +264,7 @@ def _check_header(name: str, value: str) -> None:
 
 
 def _spelled(key: str) -> str:
-    """Bare where that has one reading, else as a string of RFC 9651: both name the same key."""
+    """Bare if that is unambiguous, else as a string of RFC 9651: both name the same key."""
     if not re.search(r'[ "\\,;]', key):
         return key
     return '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -283,7 +283,7 @@ def _uuid7() -> str:
 
 @dataclass
 class _Answer:
-    """What came of one attempt."""
+    """The result of one attempt."""
 
     end: str
     status: int = 0
@@ -385,7 +385,7 @@ class _Wire:
         return answer, not response.will_close
 
     def _take(self, place: Tuple[str, str]) -> Optional[http.client.HTTPConnection]:
-        """A kept connection on which the server has said nothing since, not even goodbye."""
+        """A kept connection on which nothing has arrived since, not even its end."""
         while True:
             with self.lock:
                 at = next((i for i, each in enumerate(self.idle) if each[0] == place), None)
@@ -405,7 +405,7 @@ class _Wire:
 
 
 class _TooMany(Exception):
-    """More header fields than are taken."""
+    """More header fields than are accepted."""
 
 
 def _limit(sock: socket.socket, ends: float) -> None:

@@ -76,7 +76,7 @@ class NotStarted(Exception):
 
 
 class Failed(Exception):
-    """Raise it in fenced work: it failed, finally and known. Every duplicate raises the same."""
+    """Raise it in fenced work that is known to have failed for good. Every duplicate raises it."""
 
     def __init__(self, outcome: Any = None) -> None:
         super().__init__(outcome)

@@ -62,7 +62,7 @@ class Grant:
         self._end("renew", lease=lease)
 
     def held(self, lease: str) -> "Holding":
-        """A context manager that renews the lease while the work inside goes on."""
+        """A context manager that renews the lease while the work inside runs."""
         return Holding(self, lease)
 
     def _end(self, verb: str, deadline: Optional[float] = None, **members: Any) -> None:
@@ -71,8 +71,8 @@ class Grant:
 
 
 class Holding:
-    """Renews the lease of a grant, in a thread of its own. `is_lost`: somebody else has taken over,
-    and nothing that this work says will be recorded."""
+    """Renews the lease of a grant, in its own thread. `is_lost`: somebody else has taken over,
+    and nothing that this work reports will be recorded."""
 
     def __init__(self, grant: Grant, lease: str) -> None:
         self._grant, self._lease = grant, lease
@@ -101,7 +101,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class Replay:
-    """It was done before, and this is what came of it."""
+    """It was done before, and this is its outcome."""
 
     operation_id: str
     status: str  # executed, failed, rejected, compensated
@@ -113,7 +113,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of fenced work, now or before."""
+    """The outcome of fenced work that ran now or before."""
 
     outcome: Any
     is_replayed: bool
@@ -299,7 +299,7 @@ def seconds(duration: str) -> float:
 
 
 def _judge_briefly(facts: Facts) -> Verdict:
-    """For a caller that has somebody waiting: a flood of duplicates is an answer."""
+    """For a caller whose own client waits: a flood of duplicates is an answer."""
     verdict = judge_once(facts)
     return Verdict(verdict.retry and facts.status != 429, verdict.settles, verdict.effect)
 

@@ -122,7 +122,7 @@ class Handlers:
         return {**self.options, "wait": "0s"} if is_hasty else self.options
 
     def end(self, grant: Grant, request: Request, answer: Answer) -> Answer:
-        """Record the handler's answer. What it returns may leave."""
+        """Record the handler's answer. What this returns may be sent."""
         try:
             effect = self._record(grant, answer.status, outcome_of(answer, request.id))
         except OnceError:
@@ -134,8 +134,8 @@ class Handlers:
         return Answer(answer.status, self._said(grant, request, answer, None))
 
     def end_through(self, grant: Grant, status: int) -> None:
-        """Record such an answer, without its body. Its last byte leaves after that; if this raises,
-        it must not leave at all, so that the answer does not look whole."""
+        """Record such an answer, without its body. Its last byte is sent after that; if this
+        raises, it must not be sent at all, so that the answer does not look complete."""
         self._record(grant, status, None)
 
     def _said(self, grant: Grant, request: Request, answer: Answer,

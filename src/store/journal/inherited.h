@@ -76,7 +76,7 @@ struct inherited_reading {
     const struct entry_range *range; /* after: in one of these chains, or zeroed */
     entry_visit visit;
     void *context;
-    struct entry_pace *at; /* how far it came */
+    struct entry_pace *at; /* how far it got */
     size_t bytes;          /* read so far */
     bool stopped;          /* the visitor stopped */
     bool over;             /* set: there are no more inherited entries */

@@ -6,9 +6,9 @@
  * it was closed). docs/formats/journal.md describes every byte.
  *
  * URL options: segment=64MiB size of new segments; write=auto|buffered|direct|uring how batches are
- * written (ways.h); snapshot=64MiB journal between two saved indexes at least; erase=15m how long a
- * settled body may stay; witness=PATH a file elsewhere that remembers how far the journal was;
- * background=on|off whether a separate thread writes ahead (off: in maintain and commit).
+ * written (write_ways.h); snapshot=64MiB journal between two saved indexes at least; erase=15m how
+ * long a settled body may stay; witness=PATH a file elsewhere that remembers how far the journal
+ * was; background=on|off whether a separate thread writes ahead (off: in maintain and commit).
  *
  * The functions below, besides the table of store.h, serve `once verify`, `once backup`, `once
  * doctor` and the dump tool.
@@ -19,7 +19,7 @@
 #include "store/journal/format.h"
 #include "store/store.h"
 
-/* How batches reach the disk (ways.h). */
+/* How batches reach the disk (write_ways.h). */
 enum journal_way {
     JOURNAL_WAY_AUTO, /* chosen at the start: the fastest that is possible */
     JOURNAL_WAY_BUFFERED,

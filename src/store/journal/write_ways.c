@@ -15,11 +15,11 @@
 enum {
     MEASURE_ROUNDS = 64, /* for a person: some tenths of a second */
     PROBE_ROUNDS = 4,    /* at a start: enough for the lowest time of each way */
-    PROBE_NS = 20000000, /* after this long none but the first of each way is begun at a start; a
-                            busy machine needs it: the choice is for as long as the process runs */
+    PROBE_NS = 20000000, /* at a start: after this long, only ways not tried yet are tried. Each is
+                            tried once, because the choice holds as long as the process runs */
 };
 
-/* As they take turns when they are measured. */
+/* The order in which they take turns when they are measured. */
 static const enum journal_way order[] = {
     JOURNAL_WAY_DIRECT, JOURNAL_WAY_URING, JOURNAL_WAY_BUFFERED};
 enum { ORDER_COUNT = COUNT(order) };
@@ -291,9 +291,9 @@ static uint64_t measure_best(const struct measuring *measuring, enum journal_way
 
 /*
  * Direct, which takes less CPU than the page cache, unless it takes twice as long: a smaller
- * difference in so few writes says nothing. Through a ring only if that takes half as long: where
- * both take about the same, a loop that waits for its flush serves more than one that goes on
- * (docs/benchmarks.md).
+ * difference in so few writes says nothing. Through a ring only if that takes half as long: if
+ * both take about the same, a loop that waits for its flush serves more requests than one that does
+ * not (docs/benchmarks.md).
  */
 static enum journal_way measure_choose(const struct measuring *measuring)
 {

@@ -34,7 +34,7 @@ struct column {
     const char *name;
     enum column_form form;
     size_t at;          /* in struct record */
-    enum pg_alike each; /* rows that have this much in common may differ in it */
+    enum pg_alike each; /* rows that are similar to this degree may differ in it */
 };
 
 #define COLUMN(name_, form_, member_)                                                              \
@@ -205,7 +205,7 @@ void columns_insert(struct buf *sql)
     put_rows_sql(sql);
 }
 
-/* The additional columns of similar rows, and what the rows have in common that differ in them. */
+/* The additional columns of similar rows, and how similar the rows are that may differ in each. */
 static const struct {
     enum column_extra extra;
     enum pg_alike each;
@@ -213,7 +213,8 @@ static const struct {
 
 enum { ALIKE_EXTRAS = sizeof alike_extras / sizeof *alike_extras };
 
-/* "name" of column i of a similar row: first the additional ones. Returns what differs in it. */
+/* "name" of column i of a similar row: first the additional ones. Returns how
+ * similar the rows are that may differ in it. */
 static enum pg_alike alike_column(size_t i, const char **ret_name, struct sql_type *ret_type)
 {
     if (i < ALIKE_EXTRAS) {
@@ -228,9 +229,9 @@ static enum pg_alike alike_column(size_t i, const char **ret_name, struct sql_ty
     return column->each;
 }
 
-/* Arguments: first the arrays of what may differ, then the values of what is the same. An unnest
- * for each array, and not one in FROM: that would keep all rows apart before the first is
- * inserted. */
+/* Arguments: first the arrays of what may differ, then the values of what is the same. Each array
+ * has its own unnest, because one unnest of all of them in FROM would hold every row in memory
+ * before the first is inserted. */
 void columns_insert_alike(struct buf *sql, enum pg_alike alike)
 {
     const char *name = NULL;

@@ -264,7 +264,7 @@ void pg_inherit_check(struct pg_store *self)
     link_send(&self->link, "");
 }
 
-/* ---- going on and the end ------------------------------------------------------------------- */
+/* ---- continuing and finishing ---------------------------------------------------------------- */
 
 static enum status pg_inherited(struct store *store, uint64_t *ret_count, struct err *err)
 {

@@ -1,7 +1,7 @@
 /*
  * The commit that is under way: its changes were accepted, and COMMIT is waiting for the disk or
- * for a standby. Its connection belongs to whoever waits for the answer; the store goes on with
- * the spare one.
+ * for a standby. Its connection belongs to the thread that waits for the answer; the store
+ * continues with the spare one.
  *
  *   none --pending_begin--> open --pending_end--> none       its fate is kept for pg_settle
  *
@@ -199,7 +199,7 @@ static void pending_end(struct pg_store *self)
     }
     if (status != OK || !alive) {
         self->doomed = self->doomed || status != OK;
-        self->renew = true; /* the other connection may lead to a server that is no longer it */
+        self->renew = true; /* the other one may lead to a server that is no longer primary */
         link_close(&pending->link);
     } else if (self->spare.conn == NULL) {
         link_move(&self->spare, &pending->link);

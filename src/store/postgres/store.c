@@ -56,7 +56,7 @@ void pg_recover(struct pg_store *self)
     if (!link_alive(link)) {
         link_close(link);
         phase_set(self, PG_CLOSED);
-        pg_spare_close(self); /* it may lead to a server that is no longer the one */
+        pg_spare_close(self); /* it may lead to a server that is no longer primary */
     } else {
         phase_set(self, PG_IDLE);
     }
