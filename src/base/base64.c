@@ -28,16 +28,21 @@ char *base64_put(char *ret_text, const void *bytes, size_t size, enum base64 for
     return at;
 }
 
+/* From '0' to 'z': the digit plus 1, for what both alphabets have; 0: not among that. Comparisons
+ * instead would be guesses of the processor, for each digit. */
+static const unsigned char shared_digits[] = {53, 54, 55, 56, 57, 58, 59, 60, 61, 62,
+    /* : to @ */ 0, 0, 0, 0, 0, 0, 0,
+    /* A */ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,
+    25, 26,
+    /* [ to ` */ 0, 0, 0, 0, 0, 0,
+    /* a */ 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48,
+    49, 50, 51, 52};
+
 static int digit_of(char c, enum base64 form)
 {
-    if (c >= 'A' && c <= 'Z') {
-        return c - 'A';
-    }
-    if (c >= 'a' && c <= 'z') {
-        return c - 'a' + 26;
-    }
-    if (c >= '0' && c <= '9') {
-        return c - '0' + 52;
+    size_t at = (size_t)((unsigned char)c - '0');
+    if (c >= '0' && at < sizeof shared_digits && shared_digits[at] > 0) {
+        return shared_digits[at] - 1;
     }
     return c == alphabets[form][62] ? 62 : c == alphabets[form][63] ? 63 : -1;
 }

@@ -180,11 +180,11 @@ static bool write_all(const struct log *log, const char *bytes, size_t size)
     return true;
 }
 
-static size_t put_line(const struct log *log, char *ret_line, struct log_said *said)
+static size_t put_line(const struct log *log, char *ret_line, struct log_parts *parts)
 {
-    said->wall_ms = clock_read(&log->clock).wall_ms;
-    return log->is_human ? log_line_human(ret_line, said, log->is_coloured)
-                         : log_line_json(ret_line, said);
+    parts->wall_ms = clock_read(&log->clock).wall_ms;
+    return log->is_human ? log_line_human(ret_line, parts, log->is_coloured)
+                         : log_line_json(ret_line, parts);
 }
 
 /* Reports dropped lines, now that the log is read again. If that fails, it is retried later. */
@@ -198,9 +198,9 @@ static void say_dropped(struct log *log)
         return;
     }
     struct log_field count = LOG_NUMBER("lines", lines);
-    struct log_said said = {
+    struct log_parts parts = {
         .level = LOG_WARN, .event = "log_dropped", .fields = &count, .count = 1};
-    size_t size = put_line(log, log->out, &said);
+    size_t size = put_line(log, log->out, &parts);
     if (!write_all(log, log->out, size)) {
         (void)pthread_mutex_lock(&log->lock);
         log->unsaid += lines;
@@ -208,7 +208,7 @@ static void say_dropped(struct log *log)
     }
 }
 
-/* Until something is signalled or the time has come; false: it has. */
+/* Waits until something is signalled. False: the time ran out first. */
 static bool wait_nanos(struct log *log, uint64_t until_nanos)
 {
     struct timespec until = {
@@ -362,8 +362,8 @@ void log_event(struct log *log, enum log_level level, const char *event,
         return;
     }
     char line[LOG_LINE_BYTES_MAX];
-    struct log_said said = {.level = level, .event = event, .fields = fields, .count = count};
-    size_t size = put_line(log, line, &said);
+    struct log_parts parts = {.level = level, .event = event, .fields = fields, .count = count};
+    size_t size = put_line(log, line, &parts);
 
     (void)pthread_mutex_lock(&log->lock);
     if (!ring_put(log, line, size)) {

@@ -178,19 +178,19 @@ static size_t line_end(struct line *line, const char *cut, const char *close)
     return (size_t)(line->at - line->start);
 }
 
-size_t log_line_json(char ret_line[LOG_LINE_BYTES_MAX], const struct log_said *said)
+size_t log_line_json(char ret_line[LOG_LINE_BYTES_MAX], const struct log_parts *parts)
 {
     struct line line = line_begin(ret_line);
     char time[TEXT_TIME_BYTES];
     put_str(&line, "{\"time\":\"");
-    put_str(&line, text_put_time(time, said->wall_ms));
+    put_str(&line, text_put_time(time, parts->wall_ms));
     put_str(&line, "\",\"level\":\"");
-    put_str(&line, log_level_name(said->level));
+    put_str(&line, log_level_name(parts->level));
     put_str(&line, "\"");
-    put_member(&line, &LOG_TEXT("event", slice_str(said->event)));
-    for (size_t i = 0; i < said->count && !line.is_cut; i++) {
-        if (!is_left_out(&said->fields[i])) {
-            put_member(&line, &said->fields[i]);
+    put_member(&line, &LOG_TEXT("event", slice_str(parts->event)));
+    for (size_t i = 0; i < parts->count && !line.is_cut; i++) {
+        if (!is_left_out(&parts->fields[i])) {
+            put_member(&line, &parts->fields[i]);
         }
     }
     return line_end(&line, ",\"truncated\":true", "}\n");
@@ -229,20 +229,20 @@ static void put_human_field(struct line *line, const struct log_field *field)
 }
 
 size_t log_line_human(
-    char ret_line[LOG_LINE_BYTES_MAX], const struct log_said *said, bool is_coloured)
+    char ret_line[LOG_LINE_BYTES_MAX], const struct log_parts *parts, bool is_coloured)
 {
     struct line line = line_begin(ret_line);
     char time[TEXT_TIME_BYTES];
-    put_str(&line, text_put_time(time, said->wall_ms));
+    put_str(&line, text_put_time(time, parts->wall_ms));
     put_str(&line, " ");
-    put_str(&line, is_coloured ? colour_of(said->level) : "");
-    put_str(&line, log_level_name(said->level));
+    put_str(&line, is_coloured ? colour_of(parts->level) : "");
+    put_str(&line, log_level_name(parts->level));
     put_str(&line, is_coloured ? "\033[0m" : "");
-    put_str(&line, strlen(log_level_name(said->level)) < 5 ? "  " : " ");
-    put_text(&line, slice_str(said->event), true);
-    for (size_t i = 0; i < said->count && !line.is_cut; i++) {
-        if (!is_left_out(&said->fields[i])) {
-            put_human_field(&line, &said->fields[i]);
+    put_str(&line, strlen(log_level_name(parts->level)) < 5 ? "  " : " ");
+    put_text(&line, slice_str(parts->event), true);
+    for (size_t i = 0; i < parts->count && !line.is_cut; i++) {
+        if (!is_left_out(&parts->fields[i])) {
+            put_human_field(&line, &parts->fields[i]);
         }
     }
     return line_end(&line, " ...", "\n");

@@ -13,7 +13,7 @@
 #include "base/log.h"
 
 /* What one line is made of. */
-struct log_said {
+struct log_parts {
     enum log_level level;
     const char *event;
     const struct log_field *fields;
@@ -22,9 +22,9 @@ struct log_said {
 };
 
 /* The bytes of the line, its line feed included; at most LOG_LINE_BYTES_MAX. */
-size_t log_line_json(char ret_line[LOG_LINE_BYTES_MAX], const struct log_said *said);
+size_t log_line_json(char ret_line[LOG_LINE_BYTES_MAX], const struct log_parts *parts);
 size_t log_line_human(
-    char ret_line[LOG_LINE_BYTES_MAX], const struct log_said *said, bool is_coloured);
+    char ret_line[LOG_LINE_BYTES_MAX], const struct log_parts *parts, bool is_coloured);
 
 const char *log_level_name(enum log_level level);
 

@@ -1,5 +1,10 @@
 /*
- * rand: random bytes from the kernel, for keys and identifiers that strangers must not guess.
+ * rand: random bytes from the kernel.
+ *
+ * Promises:  RA1 no byte is given out twice: not to two callers, two threads, or a process and its
+ *            child. A copy of a virtual machine repeats what rand_names has in stock, so nothing
+ *            that protects a secret or names an operation may come from there.
+ * Threads:   any.
  */
 #ifndef ONCE_BASE_RAND_H
 #define ONCE_BASE_RAND_H
@@ -8,7 +13,12 @@
 
 #include "base/err.h"
 
-/* E_UNAVAILABLE if the kernel provides no random bytes. */
+/* For keys, nonces, tokens and whatever strangers must not guess. E_UNAVAILABLE if the kernel
+ * provides no random bytes. */
 enum status rand_bytes(void *ret_bytes, size_t size, struct err *err) MUST_CHECK;
+
+/* For names of requests and traces, and for jitter: from bytes that the thread has in stock, as a
+ * call to the kernel takes longer than all else that these need. E_UNAVAILABLE as above. */
+enum status rand_names(void *ret_bytes, size_t size, struct err *err) MUST_CHECK;
 
 #endif

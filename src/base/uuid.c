@@ -29,13 +29,28 @@ void uuid_v7(unsigned char bytes[UUID_BYTES], int64_t wall_ms)
     set_version(bytes, 7);
 }
 
+static void put_v4(char ret_text[UUID_TEXT_BYTES], unsigned char bytes[UUID_BYTES])
+{
+    uuid_v4(bytes);
+    (void)uuid_put(ret_text, bytes);
+}
+
 enum status uuid_new(char ret_text[UUID_TEXT_BYTES], struct err *err)
 {
     unsigned char bytes[UUID_BYTES];
     enum status status = rand_bytes(bytes, sizeof bytes, err);
     if (status == OK) {
-        uuid_v4(bytes);
-        (void)uuid_put(ret_text, bytes);
+        put_v4(ret_text, bytes);
+    }
+    return status;
+}
+
+enum status uuid_new_name(char ret_text[UUID_TEXT_BYTES], struct err *err)
+{
+    unsigned char bytes[UUID_BYTES];
+    enum status status = rand_names(bytes, sizeof bytes, err);
+    if (status == OK) {
+        put_v4(ret_text, bytes);
     }
     return status;
 }

@@ -21,6 +21,8 @@ void uuid_v4(unsigned char bytes[UUID_BYTES]);
 void uuid_v7(unsigned char bytes[UUID_BYTES], int64_t wall_ms);
 /* A new UUID of version 4, as text. E_UNAVAILABLE if the kernel provides no random bytes. */
 enum status uuid_new(char ret_text[UUID_TEXT_BYTES], struct err *err) MUST_CHECK;
+/* The same, to name a request and nothing else (rand_names). */
+enum status uuid_new_name(char ret_text[UUID_TEXT_BYTES], struct err *err) MUST_CHECK;
 
 /* Lower-case hex digits. Returns its argument. */
 char *uuid_put(char ret_text[UUID_TEXT_BYTES], const unsigned char bytes[UUID_BYTES]);

@@ -88,13 +88,13 @@ struct metrics {
     unsigned loop_count;
     double started; /* seconds since 1970 */
     struct metric_labels *labels;
-    metrics_report_upstreams tell; /* NULL: there are no upstreams */
-    void *tell_context;
-    metrics_report_targets tell_targets; /* NULL: there are no targets */
+    metrics_report_upstreams report; /* NULL: there are no upstreams */
+    void *upstreams_context;
+    metrics_report_targets report_targets; /* NULL: there are no targets */
     void *targets_context;
-    metrics_report_sources tell_sources; /* NULL: there are no sources */
+    metrics_report_sources report_sources; /* NULL: there are no sources */
     void *sources_context;
-    metrics_report_queues tell_queues; /* NULL: there are no queues */
+    metrics_report_queues report_queues; /* NULL: there are no queues */
     void *queues_context;
     const char *dir;             /* of the store; NULL: it has none */
     _Atomic int64_t reloaded_ms; /* when a configuration was last loaded, at the start or later */
@@ -129,15 +129,15 @@ void metrics_free(struct metrics *metrics)
     }
 }
 
-void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, void *context)
+void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams report, void *context)
 {
-    metrics->tell = tell;
-    metrics->tell_context = context;
+    metrics->report = report;
+    metrics->upstreams_context = context;
 }
 
-void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void *context)
+void metrics_targets(struct metrics *metrics, metrics_report_targets report, void *context)
 {
-    metrics->tell_targets = tell;
+    metrics->report_targets = report;
     metrics->targets_context = context;
 }
 
@@ -156,20 +156,20 @@ const char *metrics_breaker(const struct metrics_target *target)
 size_t metrics_targets_now(
     const struct metrics *metrics, struct metrics_target *ret_targets, size_t max)
 {
-    return metrics->tell_targets == NULL
+    return metrics->report_targets == NULL
                ? 0
-               : metrics->tell_targets(metrics->targets_context, ret_targets, max);
+               : metrics->report_targets(metrics->targets_context, ret_targets, max);
 }
 
-void metrics_sources(struct metrics *metrics, metrics_report_sources tell, void *context)
+void metrics_sources(struct metrics *metrics, metrics_report_sources report, void *context)
 {
-    metrics->tell_sources = tell;
+    metrics->report_sources = report;
     metrics->sources_context = context;
 }
 
-void metrics_queues(struct metrics *metrics, metrics_report_queues tell, void *context)
+void metrics_queues(struct metrics *metrics, metrics_report_queues report, void *context)
 {
-    metrics->tell_queues = tell;
+    metrics->report_queues = report;
     metrics->queues_context = context;
 }
 
@@ -889,9 +889,10 @@ static void put_figures(
 static void put_sources(const struct metrics *metrics, struct buf *out)
 {
     struct metrics_source sources[METRICS_SOURCES_MAX];
-    size_t count = metrics->tell_sources == NULL ? 0
-                                                 : metrics->tell_sources(metrics->sources_context,
-                                                       sources, METRICS_SOURCES_MAX);
+    size_t count =
+        metrics->report_sources == NULL
+            ? 0
+            : metrics->report_sources(metrics->sources_context, sources, METRICS_SOURCES_MAX);
     for (size_t i = 0; count > 0 && i < COUNT(source_families); i++) {
         const struct figure_family *family = &source_families[i];
         put_family(out, family->name, family->type, family->help);
@@ -905,9 +906,9 @@ static void put_sources(const struct metrics *metrics, struct buf *out)
 static void put_queues(const struct metrics *metrics, struct buf *out)
 {
     struct metrics_queue queues[METRICS_QUEUES_MAX];
-    size_t count = metrics->tell_queues == NULL
-                       ? 0
-                       : metrics->tell_queues(metrics->queues_context, queues, METRICS_QUEUES_MAX);
+    size_t count = metrics->report_queues == NULL ? 0
+                                                  : metrics->report_queues(metrics->queues_context,
+                                                        queues, METRICS_QUEUES_MAX);
     for (size_t i = 0; count > 0 && i < COUNT(queue_families); i++) {
         const struct figure_family *family = &queue_families[i];
         put_family(out, family->name, family->type, family->help);
@@ -922,10 +923,10 @@ static void put_upstreams(const struct metrics *metrics, struct buf *out)
 {
     struct upstream_figures upstreams[METRICS_UPSTREAMS_MAX];
     size_t families = COUNT(upstream_families);
-    if (metrics->tell == NULL) {
+    if (metrics->report == NULL) {
         return;
     }
-    size_t count = metrics->tell(metrics->tell_context, upstreams, METRICS_UPSTREAMS_MAX);
+    size_t count = metrics->report(metrics->upstreams_context, upstreams, METRICS_UPSTREAMS_MAX);
     for (size_t i = 0; i < families; i++) {
         const struct figure_family *family = &upstream_families[i];
         put_family(out, family->name, family->type, family->help);

@@ -76,7 +76,7 @@ void metrics_doubt(struct metrics *metrics, unsigned loop, unsigned reason);
 typedef size_t (*metrics_report_upstreams)(
     void *context, struct upstream_figures *ret_upstreams, size_t max);
 /* Set the reporter; NULL: none. Only before the server starts or after it has been freed. */
-void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams tell, void *context);
+void metrics_upstreams(struct metrics *metrics, metrics_report_upstreams report, void *context);
 
 /* A target of the calls that Once makes by itself: a connector or a handler. The texts live as long
  * as the reporter. */
@@ -103,7 +103,7 @@ unsigned metrics_delay(int64_t delay_ms);
 typedef size_t (*metrics_report_targets)(
     void *context, struct metrics_target *ret_targets, size_t max);
 /* As metrics_upstreams. */
-void metrics_targets(struct metrics *metrics, metrics_report_targets tell, void *context);
+void metrics_targets(struct metrics *metrics, metrics_report_targets report, void *context);
 /* What that reporter reports now; 0 without a reporter. Any thread. */
 size_t metrics_targets_now(
     const struct metrics *metrics, struct metrics_target *ret_targets, size_t max);
@@ -136,7 +136,7 @@ struct metrics_source {
 typedef size_t (*metrics_report_sources)(
     void *context, struct metrics_source *ret_sources, size_t max);
 /* As metrics_upstreams. */
-void metrics_sources(struct metrics *metrics, metrics_report_sources tell, void *context);
+void metrics_sources(struct metrics *metrics, metrics_report_sources report, void *context);
 
 /* A queue of the inbox, and the messages of its broker. */
 struct metrics_queue {
@@ -154,7 +154,7 @@ struct metrics_queue {
 typedef size_t (*metrics_report_queues)(
     void *context, struct metrics_queue *ret_queues, size_t max);
 /* As metrics_upstreams. */
-void metrics_queues(struct metrics *metrics, metrics_report_queues tell, void *context);
+void metrics_queues(struct metrics *metrics, metrics_report_queues report, void *context);
 
 /* Show the files and the disk of this directory; dir must stay valid. NULL: the store has none.
  * Only before the server starts. */

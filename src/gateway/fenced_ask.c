@@ -4,17 +4,13 @@
 #include "engine/request_builder.h"
 #include "gateway/fenced.h"
 
-enum {
-    LEASE_MARGIN_MS = 5000,        /* by which a lease outlasts the call, at least */
-    SCRATCH_BYTES_MAX = 512 << 20, /* to read one body as JSON: a backstop, bodies are bounded */
-};
+enum { LEASE_MARGIN_MS = 5000 }; /* by which a lease outlasts the call, at least */
 
 static void keyed(const void *context, const struct digest *plain, struct digest *ret_keyed)
 {
     engine_fingerprint(context, plain, ret_keyed);
 }
 
-/* The tree of a long body is freed before the call is made: the digest and the kept form stay. */
 static enum status read_form(struct fenced *fenced, struct slice body)
 {
     const struct gateway_request *request = &fenced->request;
@@ -22,8 +18,6 @@ static enum status read_form(struct fenced *fenced, struct slice body)
     const struct config_route *route = request->route;
     struct arena *arena = request->exchange->arena;
     struct slice type = SLICE_EMPTY;
-    struct arena scratch;
-    arena_init(&scratch, request->gateway->mem, SCRATCH_BYTES_MAX);
     struct request_form_parts parts = {.method = http_text(head, head->method_text),
         .path = request->path,
         .query = fenced->query,
@@ -39,10 +33,7 @@ static enum status read_form(struct fenced *fenced, struct slice body)
     if (http_find_single(head, SLICE_LIT("Content-Type"), &type)) {
         status = request_form_content_type(type, arena, &parts.content_type);
     }
-    status = status == OK ? request_form_read(&parts, &scratch, &fenced->form) : status;
-    status = status == OK ? arena_copy(arena, fenced->form.kept, &fenced->form.kept) : status;
-    arena_release(&scratch);
-    return status;
+    return status == OK ? request_form_read(&parts, arena, &fenced->form) : status;
 }
 
 static enum status put_key(struct fenced *fenced, struct request *begin)

@@ -13,6 +13,7 @@ enum {
     MARKS_BYTES_MAX = 4 << 20, /* for as many pointers as a configuration may have */
     PART_LENGTH_BYTES = 8,     /* before each part of a fingerprint */
     PARTS_BYTES_EXTRA = 256,   /* lengths, label, flag, version and digest */
+    KEPT_BYTES_EXTRA = 256,    /* of a kept form beside its body, as a rule */
 };
 
 /* A request that is being read. */
@@ -21,6 +22,7 @@ struct reading {
     const struct json_value *tree; /* of the body; NULL: not JSON, or too large for a tree */
     struct arena trees;            /* holds the tree */
     struct arena marks;            /* holds the values that pointers find in it */
+    struct buf text;               /* the form that is compared, if it is canonical */
     struct digest body;            /* SHA-256 of the body as received */
     struct digest form;            /* SHA-256 of the form that is compared */
     enum fingerprint_version version;
@@ -45,25 +47,22 @@ static enum status read_tree(struct reading *r)
 /* E_INVALID: it has no canonical form, or a lossy one. */
 static enum status hash_canonical(struct reading *r, const struct json_mask *marks)
 {
-    struct buf form;
     struct jcs_report report = {0};
     struct jcs_how how = {.marks = marks};
-    buf_init(&form, r->trees.mem, payload_form_bytes_max(r->from->body.len));
     /* A canonical form is rarely longer, so most need no more memory than this. */
-    enum status status = buf_reserve(&form, r->from->body.len);
-    status = status == OK ? jcs_write_marked(r->tree, &how, &form, &report, NULL) : status;
+    enum status status = buf_reserve(&r->text, r->from->body.len);
+    status = status == OK ? jcs_write_marked(r->tree, &how, &r->text, &report, NULL) : status;
     if (status == OK && report.lossy_count > 0) {
         status = E_INVALID;
     }
     if (status == OK) {
-        if (slice_equal(buf_view(&form), r->from->body)) {
+        if (slice_equal(buf_view(&r->text), r->from->body)) {
             r->form = r->body; /* it came in canonical form */
         } else {
-            digest_sha256(form.data, form.len, &r->form);
+            digest_sha256(r->text.data, r->text.len, &r->form);
         }
         r->version = FINGERPRINT_CANONICAL;
     }
-    buf_release(&form);
     return status;
 }
 
@@ -144,10 +143,14 @@ static unsigned depth_of(const struct json_value *value)
 static enum status put_body(struct reading *r, struct buf *out)
 {
     struct json_mask marks;
+    buf_str(out, "\"body\":");
+    if (r->version == FINGERPRINT_CANONICAL && r->from->ignore_count + r->from->redact_count == 0) {
+        buf_slice(out, buf_view(&r->text)); /* the form that is compared is the whole body */
+        return buf_status(out);
+    }
     struct json_mask_list redact = {r->from->redact, r->from->redact_count, JSON_MASK_REDACTED};
     struct jcs_how how = {.marks = &marks, .keep_lossy = true};
     enum status status = json_mask_make(r->tree, &redact, 1, &r->marks, &marks);
-    buf_str(out, "\"body\":");
     return status == OK ? jcs_write_marked(r->tree, &how, out, NULL, NULL) : status;
 }
 
@@ -183,21 +186,18 @@ static enum status put_kept(struct reading *r, bool with_body, struct buf *out)
 static enum status keep(struct reading *r, struct arena *arena, struct slice *ret_kept)
 {
     struct buf out;
-    buf_init(&out, r->trees.mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
-    enum status status = E_LIMIT;
+    struct mem mem = arena_mem(arena);
+    buf_init(&out, &mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
+    size_t usual = r->text.len + KEPT_BYTES_EXTRA; /* an arena does not take back what has grown */
+    enum status status = buf_reserve(&out, usual < out.max ? usual : KEPT_BYTES_EXTRA);
     /* The kept form is one level deeper than its body, and must be readable later. */
-    if (r->tree != NULL && depth_of(r->tree) < LIMIT_JSON_DEPTH_MAX) {
-        status = put_kept(r, true, &out);
-    }
-    if (status == E_LIMIT) {
+    bool with_body = r->tree != NULL && depth_of(r->tree) < LIMIT_JSON_DEPTH_MAX;
+    status = status == OK ? put_kept(r, with_body, &out) : status;
+    if (status == E_LIMIT && with_body) {
         buf_clear(&out);
         status = put_kept(r, false, &out);
     }
-    *ret_kept = SLICE_EMPTY;
-    if (status == OK) {
-        status = arena_copy(arena, buf_view(&out), ret_kept);
-    }
-    buf_release(&out);
+    *ret_kept = status == OK ? buf_view(&out) : SLICE_EMPTY;
     return status == E_LIMIT ? OK : status;
 }
 
@@ -210,6 +210,7 @@ enum status request_form_read(
     size_t tree_bytes = from->body.len * TREE_BYTES_PER_BYTE;
     arena_init(&r.trees, arena->mem, tree_bytes < TREE_BYTES_SMALL ? TREE_BYTES_SMALL : tree_bytes);
     arena_init(&r.marks, arena->mem, MARKS_BYTES_MAX);
+    buf_init(&r.text, arena->mem, payload_form_bytes_max(from->body.len));
     digest_sha256(from->body.data, from->body.len, &r.body);
     enum status status = read_tree(&r);
     status = status == OK ? make_form(&r) : status;
@@ -219,6 +220,7 @@ enum status request_form_read(
         asked.version = r.version;
         *ret_asked = asked;
     }
+    buf_release(&r.text);
     arena_release(&r.marks);
     arena_release(&r.trees);
     return status;

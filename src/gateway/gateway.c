@@ -3,21 +3,16 @@
 #include <stdio.h>
 
 #include "base/check.h"
-#include "base/rand.h"
 #include "base/text.h"
 #include "gateway/impl.h"
 #include "gateway/reconcile_schedule.h"
 #include "gateway/request_form.h"
-
-enum { TRACE_RANDOM_BYTES = 24, RANDOM_BYTES = 128 * TRACE_RANDOM_BYTES };
 
 /* Data of each loop. */
 struct gateway_loop {
     struct net_task cut; /* first: the task of gateway_cut */
     struct gateway *gateway;
     unsigned loop;
-    size_t random_at;                   /* the next unused byte; RANDOM_BYTES: none is left */
-    unsigned char random[RANDOM_BYTES]; /* for traces; one call to the kernel serves many */
 };
 
 enum status gateway_reload_prepare(struct gateway *gateway, struct config *config,
@@ -97,7 +92,6 @@ enum status gateway_new(
         gateway->own[i].cut.run = cut_here;
         gateway->own[i].gateway = gateway;
         gateway->own[i].loop = i;
-        gateway->own[i].random_at = RANDOM_BYTES;
     }
     enum status status = gateway->own == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
     status = status == OK ? upstreams_new(mem, options->loops, &gateway->upstreams, err) : status;
@@ -142,19 +136,6 @@ void gateway_free(struct gateway *gateway)
 }
 
 /* ---- requests ------------------------------------------------------------------------------ */
-
-const unsigned char *gateway_random(struct gateway *gateway, unsigned loop)
-{
-    struct gateway_loop *own = &gateway->own[loop];
-    if (own->random_at == RANDOM_BYTES) {
-        if (rand_bytes(own->random, RANDOM_BYTES, NULL) != OK) {
-            return NULL;
-        }
-        own->random_at = 0;
-    }
-    own->random_at += TRACE_RANDOM_BYTES;
-    return own->random + own->random_at - TRACE_RANDOM_BYTES;
-}
 
 static unsigned method_bit(enum http_method method)
 {

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/macros.h"
+#include "base/rand.h"
 #include "gateway/impl.h"
 
 enum { HEAD_BYTES_MAX = 64 << 10 }; /* for the upstream: a client's largest head, and our fields */
@@ -25,8 +26,8 @@ enum status gateway_request_trace(struct gateway_request *request)
     if (text == NULL) {
         return E_NOMEM;
     }
-    const unsigned char *random = gateway_random(request->gateway, exchange->loop);
-    if (random != NULL) { /* else it has no trace */
+    unsigned char random[24];
+    if (rand_names(random, sizeof random, NULL) == OK) { /* else it has no trace */
         fields_traceparent(random, text);
         request->traceparent = slice_of(text, FIELDS_TRACEPARENT_BYTES);
     }

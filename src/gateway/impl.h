@@ -59,8 +59,6 @@ struct gateway_request {
 };
 
 /* gateway.c */
-/* 24 random bytes of this loop; NULL: the kernel gave none. */
-const unsigned char *gateway_random(struct gateway *gateway, unsigned loop);
 
 /* gateway_request.c */
 extern const struct slice gateway_websocket; /* the one protocol that a request may switch to */

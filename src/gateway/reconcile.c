@@ -318,7 +318,7 @@ static enum status prepare(struct reconciling *reconciling, const struct record 
     buf_init(&target, &reconciling->mem, HEAD_BYTES_MAX);
     (void)op_id_put(reconciling->operation_text, &record->operation_id);
     enum status status = copy_key(&reconciling->arena, &record->key, &reconciling->key);
-    status = status == OK ? uuid_new(reconciling->request_id, &err) : status;
+    status = status == OK ? uuid_new_name(reconciling->request_id, &err) : status;
     struct reconcile_names names = {record->key.key, slice_str(reconciling->operation_text)};
     status = status == OK
                  ? reconcile_target(reconciling->route->reconcile.get, &names, &target, &err)

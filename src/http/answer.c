@@ -47,25 +47,15 @@ static void date_put(struct worker *worker, struct buf *out)
     buf_append(out, worker->date_line, worker->date_len);
 }
 
-static const unsigned char *random_take(struct worker *worker)
-{
-    if (worker->random_at + SERVE_ID_RANDOM_BYTES > SERVE_RANDOM_BYTES) {
-        /* Without random bytes, ids differ by the old ones, the time and the loop. They only name
-         * requests in a log, and protect nothing. */
-        if (rand_bytes(worker->random, sizeof worker->random, NULL) != OK) {
-            worker->random[worker->number % SERVE_ID_RANDOM_BYTES] ^= 1;
-        }
-        worker->random_at = 0;
-    }
-    const unsigned char *taken = worker->random + worker->random_at;
-    worker->random_at += SERVE_ID_RANDOM_BYTES;
-    return taken;
-}
-
 static struct slice uuid_make(struct worker *worker, char text[UUID_TEXT_BYTES])
 {
     unsigned char bytes[UUID_BYTES]; /* the first six become the time */
-    memcpy(bytes + UUID_BYTES - SERVE_ID_RANDOM_BYTES, random_take(worker), SERVE_ID_RANDOM_BYTES);
+    /* Without random bytes, ids differ by the time, the loop and a count. They only name requests
+     * in a log, and protect nothing. */
+    if (rand_names(worker->random, sizeof worker->random, NULL) != OK) {
+        worker->random[worker->number % SERVE_ID_RANDOM_BYTES]++;
+    }
+    memcpy(bytes + UUID_BYTES - sizeof worker->random, worker->random, sizeof worker->random);
     uuid_v7(bytes, wall_ms(worker));
     return slice_of(uuid_put(text, bytes), UUID_TEXT_BYTES - 1);
 }
@@ -412,7 +402,7 @@ void answer_refusal(struct exchange *exchange, unsigned status, const char *reas
 {
     bool is_passing = status == 503 || status == 408;
     if (!exchange->is_shown) {
-        request_id_choose(exchange); /* else the handler knows it by the one it has */
+        request_id_choose(exchange); /* else the handler has seen its id, which stays */
     }
     exchange->closes = true;
     problem_answer(&exchange->shown,

@@ -125,7 +125,6 @@ static enum status worker_init(
     worker->end.run = worker_end;
     worker->again.run = worker_again;
     worker->turn.run = worker_asked;
-    worker->random_at = SERVE_RANDOM_BYTES;
     enum status status = net_loop_init(&worker->loop, server->mem, err);
     if (status == OK) {
         worker->loop.turn = worker_turn;

@@ -35,7 +35,6 @@ enum {
     SERVE_LINGER_BYTES_MAX = 16 << 20, /* read and thrown away meanwhile */
     SERVE_OVER_MAX = 128,          /* connections above the limit that get a refusal at a time */
     SERVE_RATE_BYTES_PER_S = 1024, /* the least progress of a body or an answer */
-    SERVE_RANDOM_BYTES = 4000,     /* for request ids: 400 of them from one call */
     SERVE_ID_RANDOM_BYTES = 10,    /* of one UUIDv7, 74 bits of them used */
 };
 
@@ -243,8 +242,7 @@ struct worker {
     int64_t date_s;     /* the second that date_line is of */
     char date_line[64]; /* "Date: …\r\n" */
     size_t date_len;
-    unsigned char random[SERVE_RANDOM_BYTES];
-    size_t random_at; /* the next unused byte */
+    unsigned char random[SERVE_ID_RANDOM_BYTES]; /* of the last request id */
     struct worker_stats stats;
 };
 

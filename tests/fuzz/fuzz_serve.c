@@ -462,7 +462,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     worker.server = &server;
     worker.conns.prev = &worker.conns;
     worker.conns.next = &worker.conns;
-    worker.random_at = SERVE_RANDOM_BYTES;
     worker.again.run = worker_again;
     worker.loop.uv.time = 1000000;
     worker.loop.mem = &poor;

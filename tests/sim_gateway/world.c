@@ -101,6 +101,11 @@ enum status rand_bytes(void *ret_bytes, size_t size, struct err *err)
     return OK;
 }
 
+enum status rand_names(void *ret_bytes, size_t size, struct err *err)
+{
+    return rand_bytes(ret_bytes, size, err);
+}
+
 /* ---- no limit on duplicates, instead of door/flood.c, whose table is large ------------------ */
 
 struct flood *flood_new(const struct mem *mem)

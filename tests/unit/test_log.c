@@ -45,7 +45,7 @@ static void a_json_line_has_time_level_event_and_fields(void **state)
     (void)state;
     struct log_field fields[] = {LOG_TEXT("tenant", SLICE_LIT("acme")), LOG_NUMBER("fence", -7),
         LOG_TEXT("effect_id", SLICE_EMPTY), LOG_NUMBER("least", INT64_MIN)};
-    struct log_said said = {LOG_WARN, "decision", fields, 4, 1763245407123};
+    struct log_parts said = {LOG_WARN, "decision", fields, 4, 1763245407123};
     char line[LOG_LINE_BYTES_MAX];
     size_t size = log_line_json(line, &said);
     assert_true(slice_is(slice_of(line, size),
@@ -58,7 +58,7 @@ static void a_human_line_is_short_and_quotes_what_has_spaces(void **state)
     (void)state;
     struct log_field fields[] = {
         LOG_TEXT("why", SLICE_LIT("no room")), LOG_NUMBER("n", 3), LOG_TEXT("key", SLICE_LIT("k"))};
-    struct log_said said = {LOG_INFO, "ready", fields, 3, 1763245407123};
+    struct log_parts said = {LOG_INFO, "ready", fields, 3, 1763245407123};
     char line[LOG_LINE_BYTES_MAX];
     size_t size = log_line_human(line, &said, false);
     assert_true(slice_is(
@@ -103,7 +103,7 @@ static void hostile_bytes_make_a_valid_line_all_the_same(void **state)
         struct log_field fields[] = {
             LOG_TEXT("one", slice_of(bytes[0], hostile(&prng, bytes[0], max))),
             LOG_TEXT("two", slice_of(bytes[1], hostile(&prng, bytes[1], max)))};
-        struct log_said said = {LOG_INFO, "event", fields, 2, 1};
+        struct log_parts said = {LOG_INFO, "event", fields, 2, 1};
         size_t size = log_line_json(line, &said);
         assert_true(size <= sizeof line);
         assert_ptr_equal(memchr(line, '\n', size), line + size - 1);
@@ -128,7 +128,7 @@ static void what_is_too_long_is_cut_between_characters_and_says_so(void **state)
     for (size_t shift = 0; shift < 4; shift++) {
         struct log_field fields[] = {LOG_TEXT("pad", slice_of("xxxx", shift)),
             LOG_TEXT("long", slice_of(text, sizeof text)), LOG_NUMBER("behind", 1)};
-        struct log_said said = {LOG_INFO, "event", fields, 3, 1};
+        struct log_parts said = {LOG_INFO, "event", fields, 3, 1};
         size_t size = log_line_json(line, &said);
         const struct json_value *value = read_line(slice_of(line, size), &arena);
         assert_true(json_is(json_find(value, SLICE_LIT("truncated")), JSON_TRUE));

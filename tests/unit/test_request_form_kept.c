@@ -36,6 +36,16 @@ static void a_kept_request_has_its_parts_and_its_body(void **state)
     assert_false(contains(plain.kept, "1234"));
 }
 
+static void what_is_ignored_is_kept_all_the_same(void **state)
+{
+    struct fixture *f = *state;
+    struct request_form_parts from = request("{\"b\": 1, \"a\": {\"sent_at\": 1234}}");
+    static const char *const ignore[] = {"/a/sent_at"};
+    from.ignore = ignore;
+    from.ignore_count = 1;
+    assert_true(contains(read_from(f, &from).kept, "{\"a\":{\"sent_at\":1234},\"b\":1}"));
+}
+
 static void what_is_not_utf8_is_kept_all_the_same(void **state)
 {
     struct fixture *f = *state;
@@ -402,6 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH(a_kept_request_has_its_parts_and_its_body),
+        WITH(what_is_ignored_is_kept_all_the_same),
         WITH(what_is_not_utf8_is_kept_all_the_same),
         WITH(a_lossy_number_is_kept_as_it_came),
         WITH(kept_requests_are_canonical_and_bounded),
