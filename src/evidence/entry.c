@@ -400,6 +400,16 @@ static void put_reason(struct buf *out, struct slice reason)
     }
 }
 
+/* Of what happens to a command without a request, such as an expiry, it is the command's: a
+ * conversation is found in all of its entries. */
+static struct slice trace_of(const struct entry_facts *facts)
+{
+    const struct record *record = &facts->decision->next;
+    bool is_own =
+        facts->request->trace.len > 0 || !record_there(record) || record->kind != RECORD_COMMAND;
+    return is_own ? facts->request->trace : record->trace;
+}
+
 static void put_trace(struct buf *out, struct slice trace)
 {
     if (trace.len > 0) {
@@ -442,7 +452,7 @@ static void put_entry(const struct entry_facts *facts, struct buf *out)
     put_text(out, ",\"scope\":", key->scope);
     put_source(out, known ? &record->source : &request->source);
     put_text(out, ",\"tenant_id\":", key->tenant);
-    put_trace(out, request->trace);
+    put_trace(out, trace_of(facts));
     put_type(out, facts, state);
 }
 

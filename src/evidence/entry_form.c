@@ -351,10 +351,10 @@ static void derive_dedupe(
     struct entry_form *form, enum decision_kind kind, struct slice operation_id)
 {
     const char *decision = decision_name(kind);
-    const char *told = entry_dedupe(kind);
+    const char *shown = entry_dedupe(kind);
     ASSERT(operation_id.len >= 2);
-    derive(form, &form->dedupe, "decision", quoted(form, told));
-    if (strcmp(told, decision) != 0) {
+    derive(form, &form->dedupe, "decision", quoted(form, shown));
+    if (strcmp(shown, decision) != 0) {
         derive(form, &form->dedupe, "detail", quoted(form, decision));
     }
     derive(form, &form->dedupe, "executed",

@@ -539,7 +539,7 @@ enum status entry_view_read(const struct entry *entry, struct arena *arena, stru
     return status;
 }
 
-bool entry_view_tells_ref(const struct entry_view *view, struct slice effect_id)
+bool entry_view_has_ref(const struct entry_view *view, struct slice effect_id)
 {
     bool is_effect = view->kind == RECORD_EFFECT;
     bool is_old = !is_effect || (view->command_id.len == 0 && view->provider_ref.len == 0);
@@ -548,10 +548,10 @@ bool entry_view_tells_ref(const struct entry_view *view, struct slice effect_id)
 }
 
 /* Whether the entry's name equals a JSON string of the detail. */
-static bool tells_name(struct slice told, struct slice quoted, struct buf *scratch)
+static bool name_equals(struct slice name, struct slice quoted, struct buf *scratch)
 {
     buf_clear(scratch);
-    jcs_put_string(scratch, told);
+    jcs_put_string(scratch, name);
     return buf_status(scratch) == OK && slice_equal(buf_view(scratch), quoted);
 }
 
@@ -566,10 +566,10 @@ bool entry_view_tells_names(
     }
     bool is_named =
         names.effect_id.len > 0
-            ? tells_name(view->effect_id, names.effect_id, scratch)
+            ? name_equals(view->effect_id, names.effect_id, scratch)
             : slice_is(view->effect_id, kind_id_put(id, RECORD_EFFECT, &record->operation_id));
     bool is_linked = view->command_id.len > 0
-                         ? tells_name(view->command_id, names.command_id, scratch)
+                         ? name_equals(view->command_id, names.command_id, scratch)
                          : names.command_id.len == 0;
     return is_named && is_linked;
 }

@@ -60,7 +60,7 @@ enum status entry_view_read(const struct entry *entry, struct arena *arena, stru
 
 /* Whether the entry agrees with the record's effect_id. For an effect it is in provider_ref; the
  * first releases wrote it as effect_id, and their entries have no other names. */
-bool entry_view_tells_ref(const struct entry_view *view, struct slice effect_id);
+bool entry_view_has_ref(const struct entry_view *view, struct slice effect_id);
 
 /* Whether the entry names an effect and its command as the record does (CCO-8). Entries of the
  * first releases have no names. `scratch` is cleared and used. */

@@ -338,16 +338,16 @@ static struct slice text_digest(struct slice text, struct digest *ret_digest)
 
 /* ---- comparing ---------------------------------------------------------------------------- */
 
-static enum status differs(struct err *err, const char *name, struct slice told, const char *made)
+static enum status differs(struct err *err, const char *name, struct slice stated, const char *made)
 {
     return err_set(err, E_CORRUPT, "decided again, %s is '%s' and not '%.*s'", name, made,
-        told.len > 60 ? 60 : (int)told.len, told.len == 0 ? "" : told.data);
+        stated.len > 60 ? 60 : (int)stated.len, stated.len == 0 ? "" : stated.data);
 }
 
-static enum status differs_u64(struct err *err, const char *name, uint64_t told, uint64_t made)
+static enum status differs_u64(struct err *err, const char *name, uint64_t stated, uint64_t made)
 {
     return err_set(err, E_CORRUPT, "decided again, %s is %llu and not %llu", name,
-        (unsigned long long)made, (unsigned long long)told);
+        (unsigned long long)made, (unsigned long long)stated);
 }
 
 static enum status compare_record_told(
@@ -358,9 +358,9 @@ static enum status compare_record_told(
     const char *state = known ? record_status_name(next->status) : "absent";
     char id[KIND_ID_TEXT_BYTES];
     struct digest effect_id, provider_ref;
-    struct entry_view told = *view; /* names as digests, as they are kept of the record */
-    told.effect_id = text_digest(view->effect_id, &effect_id);
-    told.provider_ref = text_digest(view->provider_ref, &provider_ref);
+    struct entry_view stated = *view; /* names as digests, as they are kept of the record */
+    stated.effect_id = text_digest(view->effect_id, &effect_id);
+    stated.provider_ref = text_digest(view->provider_ref, &provider_ref);
     if (!slice_is(view->lifecycle_state, state)) {
         return differs(err, "the status", view->lifecycle_state, state);
     }
@@ -377,7 +377,7 @@ static enum status compare_record_told(
     if (known && (!view->keyed || !digest_equal(&view->request.key.hash, &next->key.hash))) {
         return err_set(err, E_CORRUPT, "the entry's key differs from its operation's");
     }
-    if (!entry_view_tells_ref(&told, next->effect_id)) {
+    if (!entry_view_has_ref(&stated, next->effect_id)) {
         return err_set(err, E_CORRUPT, "the entry's %s differs from its operation's",
             view->kind == RECORD_EFFECT ? "provider_ref" : "effect_id");
     }
@@ -389,14 +389,14 @@ static enum status compare_dedupe(
 {
     bool by_key = request_by_key(view->request.kind);
     const char *name = decision_name(decision->kind);
-    const char *told = entry_dedupe(decision->kind);
-    bool detail = strcmp(told, name) != 0;
+    const char *stated = entry_dedupe(decision->kind);
+    bool detail = strcmp(stated, name) != 0;
     const struct body_ref *body = &decision->next.outcome.body;
     bool outcome = decision->kind == DECISION_DUPLICATE_REPLAYED && body->bytes > 0;
     if (view->dedupe != by_key) {
         return err_set(err, E_CORRUPT, "only the answer to a begin or an enqueue says dedupe");
     }
-    if (by_key && (!slice_is(view->dedupe_decision, told) ||
+    if (by_key && (!slice_is(view->dedupe_decision, stated) ||
                       !slice_is(view->dedupe_detail, detail ? name : "") ||
                       view->executed != (decision->kind == DECISION_FIRST_SEEN) ||
                       view->outcome_known != outcome ||
@@ -430,8 +430,8 @@ static enum status compare_source_told(const struct entry_view *view,
                    ? OK
                    : err_set(err, E_CORRUPT, "the entry's source differs from the one asked for");
     }
-    struct digest told = source_digest(&view->source);
-    return is_new || joins_late(view, decision) || digest_equal(&told, &known->came_from)
+    struct digest stated = source_digest(&view->source);
+    return is_new || joins_late(view, decision) || digest_equal(&stated, &known->came_from)
                ? OK
                : err_set(err, E_CORRUPT, "the entry's source differs from its operation's");
 }
@@ -609,11 +609,11 @@ static enum status source_known(struct redecide *redecide, const struct record_k
     return OK;
 }
 
-static enum status source_differs(struct slice told, struct slice made, struct err *err)
+static enum status source_differs(struct slice stated, struct slice made, struct err *err)
 {
     return err_set(err, E_CORRUPT,
         "decided again, the last sealed version of the source is '%.*s' and not '%.*s'",
-        SLICE_ARGS(made), SLICE_ARGS(told));
+        SLICE_ARGS(made), SLICE_ARGS(stated));
 }
 
 /* Whether decide was given the last sealed version of a source. */
@@ -941,9 +941,9 @@ enum status redecide_record_check(
         return E_STALE;
     }
     record_expand(known, &stored->key, &made);
-    made.source = stored->source; /* compared with the entries, of which it is the newest's */
-    struct digest told = source_digest(&stored->source);
-    if (!digest_equal(&told, &known->came_from)) {
+    made.source = stored->source; /* compared by its digest below */
+    struct digest stated = source_digest(&stored->source);
+    if (!digest_equal(&stated, &known->came_from)) {
         return err_set(err, E_CORRUPT, "the record's source is not the one that was decided");
     }
     return compare_record(stored, &made, true, err);

@@ -381,7 +381,7 @@ static void check_settled(
     struct verify *verify, const struct spot *spot, const struct entry_view *view)
 {
     const struct pending *pending = &verify->pending;
-    const struct outcome *told = &view->request.outcome;
+    const struct outcome *stated = &view->request.outcome;
     const struct outcome *stored = &pending->record.outcome;
     struct digest meta;
     ASSERT(pending->put);
@@ -390,13 +390,13 @@ static void check_settled(
         return; /* resolved as not executed: there is no outcome */
     }
     digest_sha256(stored->meta.data, stored->meta.len, &meta);
-    if (told->code != stored->code || told->body.bytes != stored->body.bytes ||
-        !digest_equal(&told->body.digest, &stored->body.digest) ||
-        (told->meta.len > 0) != (stored->meta.len > 0) ||
-        (told->meta.len > 0 && memcmp(told->meta.data, meta.bytes, sizeof meta.bytes) != 0)) {
+    if (stated->code != stored->code || stated->body.bytes != stored->body.bytes ||
+        !digest_equal(&stated->body.digest, &stored->body.digest) ||
+        (stated->meta.len > 0) != (stored->meta.len > 0) ||
+        (stated->meta.len > 0 && memcmp(stated->meta.data, meta.bytes, sizeof meta.bytes) != 0)) {
         damage(verify, spot, "the record does not have the outcome that the entry says");
     }
-    if (told->body.retained && told->body.bytes > 0 && !pending->outcome.there) {
+    if (stated->body.retained && stated->body.bytes > 0 && !pending->outcome.there) {
         damage(verify, spot, "the outcome's bytes are missing");
     }
 }
@@ -436,7 +436,7 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
         (shows_fence(view) && view->fence != record->fence) || view->attempt != record->attempt ||
         (view->request.kind != REQUEST_POSTPONE && view->moment.now_ms != record->updated_ms) ||
         (view->versioned && view->version + 1 != record->version) ||
-        !entry_view_tells_ref(view, record->effect_id)) {
+        !entry_view_has_ref(view, record->effect_id)) {
         damage(verify, spot, "the record stored with the entry does not match the entry");
     }
     if (!entry_view_tells_names(view, record, &verify->scratch)) {

@@ -34,7 +34,7 @@ enum {
 
 /* One chain, as far as it was read. */
 struct shared_chain {
-    struct store_chain told;   /* as stored */
+    struct store_chain stored; /* as stored */
     struct checkpoint_key key; /* when is_signed */
     bool is_signed;
     uint64_t seq; /* of the last entry read, or of the last that was removed */
@@ -109,7 +109,7 @@ static void damage(struct shared *shared, const struct shared_chain *chain,
     struct verify_damage place = {.seq = entry == NULL ? 0 : entry->seq};
     va_list args;
     if (chain != NULL) {
-        (void)uuid_put(place.chain_id, chain->told.chain_id);
+        (void)uuid_put(place.chain_id, chain->stored.chain_id);
     }
     if (entry != NULL) {
         place.operation_id = entry->operation_id;
@@ -148,7 +148,7 @@ static struct shared_chain *chain_find(struct shared *shared, const unsigned cha
 {
     struct shared_chain *chains = shared->chains.items;
     for (size_t i = shared->chains.count; i > 0; i--) { /* the newest are used most */
-        if (memcmp(chains[i - 1].told.chain_id, chain_id, 16) == 0) {
+        if (memcmp(chains[i - 1].stored.chain_id, chain_id, 16) == 0) {
             return &chains[i - 1];
         }
     }
@@ -158,30 +158,30 @@ static struct shared_chain *chain_find(struct shared *shared, const unsigned cha
 static void chain_key(struct shared_chain *chain)
 {
     static const unsigned char none[32];
-    chain->is_signed = memcmp(chain->told.public_key, none, sizeof none) != 0;
-    checkpoint_key_make(chain->told.chain_id, chain->told.public_key, &chain->key);
+    chain->is_signed = memcmp(chain->stored.public_key, none, sizeof none) != 0;
+    checkpoint_key_make(chain->stored.chain_id, chain->stored.public_key, &chain->key);
 }
 
 /* A chain is new, or has grown. */
-static bool on_chain(void *context, const struct store_chain *told)
+static bool on_chain(void *context, const struct store_chain *stored)
 {
     struct shared *shared = context;
-    struct shared_chain *chain = chain_find(shared, told->chain_id);
+    struct shared_chain *chain = chain_find(shared, stored->chain_id);
     if (chain == NULL) {
         chain = list_add(shared, &shared->chains, sizeof *chain);
         if (chain == NULL) {
             return stop(shared, E_NOMEM, "out of memory for the chains");
         }
         *chain = (struct shared_chain){
-            .told = *told, .seq = told->removed_seq, .hash = told->removed_hash};
+            .stored = *stored, .seq = stored->removed_seq, .hash = stored->removed_hash};
         chain_key(chain);
-        if (told->removed_seq > 0) {
+        if (stored->removed_seq > 0) {
             redecide_gap(&shared->redecide, 0); /* the removed decisions are not known */
         }
     }
-    chain->told = *told;
-    shared->settled = shared->settled && told->settled;
-    shared->keeps_ends = shared->keeps_ends || told->settled || told->seq > 0;
+    chain->stored = *stored;
+    shared->settled = shared->settled && stored->settled;
+    shared->keeps_ends = shared->keeps_ends || stored->settled || stored->seq > 0;
     return true;
 }
 
@@ -205,7 +205,7 @@ static void check_tie(struct shared *shared, const struct tied *tied)
     bool is_there = chain != NULL && tie->seq <= chain->seq;
     if (is_there &&
         (chain->seq - tie->seq >= RECENT_HASHES || tie->seq % RECENT_HASHES >= chain->recent_cap ||
-            tie->seq <= chain->told.removed_seq || chain->recent == NULL)) {
+            tie->seq <= chain->stored.removed_seq || chain->recent == NULL)) {
         return;
     }
     if (!is_there || !digest_equal(&chain->recent[tie->seq % RECENT_HASHES], &tie->hash)) {
@@ -273,7 +273,7 @@ static bool on_checkpoint(
 static bool is_outside(const struct shared *shared, const struct shared_chain *chain)
 {
     return shared->outside_given &&
-           memcmp(shared->outside_chain, chain->told.chain_id, sizeof shared->outside_chain) == 0;
+           memcmp(shared->outside_chain, chain->stored.chain_id, sizeof shared->outside_chain) == 0;
 }
 
 /* Finds the chain of the checkpoint kept elsewhere. */
@@ -285,7 +285,7 @@ static enum status read_outside(struct shared *shared, struct err *err)
     for (size_t i = 0; status == E_CORRUPT && i < shared->chains.count; i++) {
         if (chains[i].is_signed) {
             status = checkpoint_verify(text, &chains[i].key, &shared->outside, err);
-            memcpy(shared->outside_chain, chains[i].told.chain_id, sizeof shared->outside_chain);
+            memcpy(shared->outside_chain, chains[i].stored.chain_id, sizeof shared->outside_chain);
         }
     }
     shared->outside_given = text.len > 0 && status == OK;
@@ -351,7 +351,7 @@ static enum status check_row(struct shared *shared, struct shared_chain *chain,
     bool grants = view->decides &&
                   (slice_is(view->decision, "first_seen") || slice_is(view->decision, "claimed"));
     if (view->seq != entry->seq ||
-        !slice_is(view->chain_id, uuid_put(chain_id, chain->told.chain_id)) ||
+        !slice_is(view->chain_id, uuid_put(chain_id, chain->stored.chain_id)) ||
         !op_id_equal(&view->operation_id, &entry->operation_id) ||
         !slice_equal(view->request.key.tenant, entry->tenant) ||
         (view->decides && view->moment.now_ms != entry->time_ms)) {
@@ -575,7 +575,8 @@ static enum status note_applications(struct shared *shared, struct err *err)
     const struct shared_chain *chains = shared->chains.items;
     bool any = false;
     for (size_t i = 0; i < shared->chains.count; i++) {
-        any = any || (!chains[i].is_signed && chains[i].told.seq + chains[i].told.unchained > 0);
+        any =
+            any || (!chains[i].is_signed && chains[i].stored.seq + chains[i].stored.unchained > 0);
     }
     enum status status = any ? read_entries(shared, on_application, err) : OK;
     if (shared->prefixes.count > 0) {
@@ -622,7 +623,7 @@ static enum status decide_kept(struct shared *shared, struct err *err)
     return status == OK ? OK : err_set(err, status, "%s", shared->err.text);
 }
 
-/* ---- across them -------------------------------------------------------------------------- */
+/* ---- across chains ------------------------------------------------------------------------- */
 
 /* P4: a fence is granted once, across all chains. */
 static void check_fences(struct shared *shared)
@@ -644,7 +645,7 @@ static void check_ends(struct shared *shared)
     const struct shared_chain *chains = shared->chains.items;
     for (size_t i = 0; i < shared->chains.count; i++) {
         const struct shared_chain *chain = &chains[i];
-        shared->result.unchained += chain->told.unchained;
+        shared->result.unchained += chain->stored.unchained;
         if (is_outside(shared, chain) && shared->outside.seq > chain->seq) {
             damage(shared, chain, NULL, "older than the checkpoint, which covers entry %llu",
                 (unsigned long long)shared->outside.seq);
@@ -652,11 +653,11 @@ static void check_ends(struct shared *shared)
         if (!shared->settled) {
             continue;
         }
-        if (chain->seq < chain->told.seq) {
+        if (chain->seq < chain->stored.seq) {
             damage(shared, chain, NULL, "it ends with entry %llu, and entry %llu was committed",
-                (unsigned long long)chain->seq, (unsigned long long)chain->told.seq);
-        } else if (chain->seq == chain->told.seq && chain->seq > 0 &&
-                   !digest_equal(&chain->hash, &chain->told.hash)) {
+                (unsigned long long)chain->seq, (unsigned long long)chain->stored.seq);
+        } else if (chain->seq == chain->stored.seq && chain->seq > 0 &&
+                   !digest_equal(&chain->hash, &chain->stored.hash)) {
             damage(shared, chain, NULL, "its last entry is not the one that was committed");
         }
     }

@@ -197,7 +197,7 @@ static bool has_room(const struct backup *self, uint64_t bytes)
            (uint64_t)disk.f_bavail * (uint64_t)disk.f_frsize > bytes;
 }
 
-static bool tell(struct backup *self, enum backup_step step, uint64_t done, uint64_t total)
+static bool report(struct backup *self, enum backup_step step, uint64_t done, uint64_t total)
 {
     return self->options->progress == NULL ||
            self->options->progress(self->options->context, step, done, total);
@@ -207,12 +207,12 @@ static bool on_copied(void *context, uint64_t done, uint64_t total)
 {
     struct backup *self = context;
     self->no_room = done == 0 && !has_room(self, total);
-    return !self->no_room && tell(self, BACKUP_COPYING, done, total);
+    return !self->no_room && report(self, BACKUP_COPYING, done, total);
 }
 
 static bool on_verified(void *context, const struct verify_progress *now)
 {
-    return tell(context, BACKUP_VERIFYING, now->bytes_done, now->bytes_total);
+    return report(context, BACKUP_VERIFYING, now->bytes_done, now->bytes_total);
 }
 
 static enum status copy(struct backup *self, struct err *err)

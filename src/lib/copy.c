@@ -11,6 +11,7 @@
 #include "base/io.h"
 #include "base/limits.h"
 #include "base/uuid.h"
+#include "envelope/sealed.h"
 #include "evidence/verify.h"
 #include "lib/copy_impl.h"
 
@@ -22,7 +23,7 @@ enum {
     SHOWN_BYTES_MAX = 4096,
 };
 
-enum status copy_tell(
+enum status copy_report(
     struct copy *self, enum copy_step step, uint64_t done, uint64_t total, struct err *err)
 {
     const struct copy_options *options = self->options;
@@ -158,7 +159,7 @@ static enum status chain_decisions(struct copy *self, struct err *err)
 static bool on_verified(void *context, const struct verify_progress *now)
 {
     struct copy *self = context;
-    return copy_tell(self, self->to == NULL ? COPY_CHECKING : COPY_VERIFYING, now->bytes_done,
+    return copy_report(self, self->to == NULL ? COPY_CHECKING : COPY_VERIFYING, now->bytes_done,
                now->bytes_total, NULL) == OK;
 }
 
@@ -254,7 +255,7 @@ static enum status entries_commit(struct entry_copy *copy)
         arena_clear(&self->bodies);
     }
     if (copy->status == OK) {
-        copy->status = copy_tell(self, COPY_ENTRIES, copy->seen, copy->total, copy->err);
+        copy->status = copy_report(self, COPY_ENTRIES, copy->seen, copy->total, copy->err);
     }
     return copy->status;
 }
@@ -426,9 +427,7 @@ static void count_sealed(struct copy *self, const struct store_want *want)
     }
     struct err ignored = {0};
     struct buf plain;
-    struct vault_name name = {.tenant = record->key.tenant,
-        .key_hash = slice_of((const char *)record->key.hash.bytes, DIGEST_BYTES),
-        .kind = (unsigned)record->kind};
+    struct vault_name name = sealed_name(&record->key, record->kind);
     buf_init(&plain, &mem_libc, body.len);
     self->result.sealed++;
     self->result.sealed_own +=
@@ -471,9 +470,9 @@ static enum status copy_page_records(struct copy *self, struct copy_page *page, 
         }
         status = status == OK ? commit_piece(self, changes, count, err) : status;
         self->result.records += status == OK ? count : 0;
-        status = status == OK
-                     ? copy_tell(self, COPY_RECORDS, self->result.records, self->state.records, err)
-                     : status;
+        status = status == OK ? copy_report(self, COPY_RECORDS, self->result.records,
+                                    self->state.records, err)
+                              : status;
     }
     return status;
 }

@@ -49,7 +49,7 @@ static bool on_entry(void *context, const struct entry *entry)
         folding->count++;
     }
     if (folding->status == OK && folding->count % 1024 == 0) {
-        folding->status = copy_tell(folding->self, COPY_COMPARING, folding->count,
+        folding->status = copy_report(folding->self, COPY_COMPARING, folding->count,
             folding->self->result.entries, folding->err);
     }
     return folding->status == OK;
@@ -172,7 +172,7 @@ static enum status compare_page(struct copy *self, struct page_pair *pair, struc
         }
     }
     pair->count += pair->source.count;
-    return status == OK ? copy_tell(self, COPY_COMPARING, pair->count, self->state.records, err)
+    return status == OK ? copy_report(self, COPY_COMPARING, pair->count, self->state.records, err)
                         : status;
 }
 

@@ -39,7 +39,7 @@ struct copy {
 };
 
 /* Calls progress. E_UNAVAILABLE: it returned false. */
-enum status copy_tell(struct copy *self, enum copy_step step, uint64_t done, uint64_t total,
+enum status copy_report(struct copy *self, enum copy_step step, uint64_t done, uint64_t total,
     struct err *err) MUST_CHECK;
 
 /* A page of records of a store after a key hash, and the bodies of some of them. */

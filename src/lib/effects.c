@@ -159,8 +159,8 @@ enum status lib_effects_new(struct once *once, const struct once_seal *seal,
             : read_effects(once, seal, slice_of(json->data, json->size), effects, err);
     if (status == OK) {
         size_t room = seal_effects_bytes_max(&effects->list);
-        buf_init(&effects->told, &once->mem, room);
-        status = buf_reserve(&effects->told, room);
+        buf_init(&effects->shown, &once->mem, room);
+        status = buf_reserve(&effects->shown, room);
     }
     if (status != OK) {
         lib_effects_free(once, effects);
@@ -173,7 +173,7 @@ enum status lib_effects_new(struct once *once, const struct once_seal *seal,
 void lib_effects_free(struct once *once, struct lib_effects *effects)
 {
     if (effects != NULL) {
-        buf_release(&effects->told);
+        buf_release(&effects->shown);
         arena_release(&effects->arena);
         mem_free(&once->mem, effects);
     }
@@ -181,11 +181,11 @@ void lib_effects_free(struct once *once, struct lib_effects *effects)
 
 struct slice lib_effects_tell(struct lib_effects *effects)
 {
-    struct jsonw json = {.out = &effects->told};
-    buf_clear(&effects->told);
+    struct jsonw json = {.out = &effects->shown};
+    buf_clear(&effects->shown);
     seal_effects_put(&json, NULL, &effects->list);
-    ASSERT(buf_status(&effects->told) == OK); /* the room was reserved */
-    return buf_view(&effects->told);
+    ASSERT(buf_status(&effects->shown) == OK); /* the room was reserved */
+    return buf_view(&effects->shown);
 }
 
 size_t lib_effects_refused(const struct lib_effects *effects)

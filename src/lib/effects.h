@@ -15,7 +15,7 @@
 struct lib_effects {
     struct seal_effects list;
     struct arena arena; /* the text, the calls and their answers */
-    struct buf told;    /* the array of the answer; its room is reserved */
+    struct buf shown;   /* the array of the answer; its room is reserved */
 };
 
 /* Reads the effects of the seal. E_INVALID: there are no types, or an effect is invalid. E_NOMEM,

@@ -85,14 +85,14 @@ STORE_CALLS(FAULT_CALL)
 STORE_SHARED_CALLS(FAULT_CALL)
 STORE_HOUSEKEEPING_CALLS(FAULT_DUTY)
 
-/* A fault that makes changes stale waits for a commit that changes records. */
+/* A fault that makes changes stale waits for a commit that expects versions. */
 static enum status fault_commit(struct store *store, const struct commit *commit, struct err *err)
 {
     struct fault_point *point = &((struct fault *)store)->points[STORE_CALL_COMMIT];
     bool strikes = point->at == point->calls + 1 && point->status == E_STALE;
     bool any = false;
     for (size_t i = 0; strikes && i < commit->count; i++) {
-        bool stale = commit->changes[i].kind != CHANGE_NONE;
+        bool stale = change_key(&commit->changes[i]) != NULL;
         any = any || stale;
         if (commit->ret_stale != NULL) {
             commit->ret_stale[i] = stale;

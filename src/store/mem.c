@@ -330,10 +330,16 @@ static enum status change_item(struct store_mem_hub *self, const struct change *
 static enum status change_record(
     struct store_mem_hub *self, const struct change *change, struct err *err)
 {
-    const struct digest *hash = &change->record->key.hash;
+    const struct digest *hash = change_key(change);
+    if (hash == NULL) {
+        return OK;
+    }
     struct item *found = item_get(self, hash);
     if ((found == NULL ? 0 : found->record.version) != change->version_expected) {
         return err_set(err, E_STALE, "the record has changed since it was loaded");
+    }
+    if (change->kind == CHANGE_NONE) {
+        return OK;
     }
     struct item *item = NULL;
     enum status status = change_item(self, change, found, &item, err);
@@ -460,9 +466,7 @@ static enum status commit_apply(
     enum status status = OK;
     for (size_t i = 0; i < commit->count && status == OK; i++) {
         const struct change *change = &commit->changes[i];
-        if (change->kind != CHANGE_NONE) {
-            status = change_record(self, change, err);
-        }
+        status = change_record(self, change, err);
         if (commit->ret_stale != NULL) {
             commit->ret_stale[i] = status == E_STALE;
         }

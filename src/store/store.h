@@ -13,6 +13,9 @@
  *                that (P2).
  *            S3  a change is applied only if the record's version is the expected one; otherwise
  *                the whole commit is E_STALE, nothing happened, and the stale changes are marked.
+ *                The same holds for an entry alone that was decided on a record: the entries of a
+ *                record are in the order of its versions. A store that locks what prepare wanted
+ *                has nothing to compare for it.
  *            S4  an invalid record or body is E_CORRUPT, never absent (P11).
  *            S5  a live record is never dropped to make room (P12); E_LIMIT names the limit.
  *            S6  fences are strictly increasing, across aborts and restarts too (P4).
@@ -59,11 +62,12 @@
  * How shared stores do it. PostgreSQL: prepare opens a transaction and sends one pipeline: advisory
  * locks on all keys in the order of their hashes, the records with bodies and sources, one draw of
  * a sequence, now(). commit sends all changes, entries and a marker row in one pipeline with
- * COMMIT; the locks keep prepared records from becoming stale. When the connection breaks, the
- * marker says whether the commit happened; it is E_UNKNOWN if the server cannot be asked. abort is
- * ROLLBACK. Redis: one script reads and draws fences; a second one compares every version_expected
- * and then writes all changes, or reports the stale ones; abort does nothing. Both stores run
- * queries on a second connection (open_reader), and both have housekeeping.
+ * COMMIT; the locks keep prepared records from becoming stale, and absent ones absent. When the
+ * connection breaks, the marker says whether the commit happened; it is E_UNKNOWN if the server
+ * cannot be asked. abort is ROLLBACK. Redis: one script reads and draws fences; a second one
+ * compares every version_expected and then writes all changes, or reports the stale ones; abort
+ * does nothing. Both stores run queries on a second connection (open_reader), and both have
+ * housekeeping.
  *
  * Ownership: arguments are read during the call only, except that a prepared batch's arenas must
  *            live until its commit. Results live in the given arenas.
@@ -104,14 +108,22 @@ struct entry {
 /* One record's change and the entry that describes it. A source's record changes without its own
  * entry, just before the change of the sealed operation. */
 struct change {
-    enum decision_change kind;   /* put, touch (duplicates + 1), or none: an entry alone */
-    const struct record *record; /* put: the new record; touch: the record; none: NULL */
-    uint64_t version_expected;   /* the stored version, 0 if absent; not read for none */
-    struct slice request_body;   /* new bytes for record->request; empty: unchanged */
-    struct slice outcome_body;   /* new bytes for record->outcome.body; empty: unchanged */
+    enum decision_change kind;       /* put, touch (duplicates + 1), or none: an entry alone */
+    const struct record *record;     /* put: the new record; touch: the record; none: NULL */
+    const struct digest *decided_on; /* none: hash of the key that the entry was decided on, wanted
+                                        by this batch's prepare; NULL: it depends on no record */
+    uint64_t version_expected;       /* the stored version, 0 if absent */
+    struct slice request_body;       /* new bytes for record->request; empty: unchanged */
+    struct slice outcome_body;       /* new bytes for record->outcome.body; empty: unchanged */
     struct entry entry;
     const struct digest *prev_hash; /* of an inherited entry: the hash of the entry before it */
 };
+
+/* The hash of the key whose record must have the expected version (S3); NULL: none. */
+static inline const struct digest *change_key(const struct change *change)
+{
+    return change->kind == CHANGE_NONE ? change->decided_on : &change->record->key.hash;
+}
 
 /* A store's time, and what it needs to continue from there after a restart (P8). */
 struct store_moment {

@@ -1,10 +1,13 @@
 """once copy when something is in the way: a full target, a second copy, missing rights, a source
 that changes, and the keys of encrypted bodies. Errors say what to do, and nothing half-happens.
 """
+import contextlib
 import os
+import queue
 import secrets
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from test_batch import batch
 from test_copy import (At, config_of, copied, documents, filled, is_unfinished, once, outside,
     place, postgres, redis, verified)  # noqa: F401 (fixtures)
 from test_disk_full import mount_tmpfs, namespace_entered
+from test_effects_published import Muffle
 from test_postgres_faults import small_tablespace  # noqa: F401
 
 pytestmark = stores.journal_only("every pair of stores is in here")
@@ -105,25 +109,67 @@ def test_a_full_database_is_named_and_the_copy_goes_on_when_there_is_room(large,
 
 # --- A copy that is stopped in the middle ---------------------------------------------------------
 
-def stopped_midway(source, place, kind, is_there=None):
-    """(process, target): a copy that is_there(target), or has begun, and is held by SIGSTOP."""
-    seconds, target = 0.15, place(kind, "target")
-    for attempt in range(300):
-        process = subprocess.Popen([BINARY, "copy", source, target], text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        time.sleep(seconds)
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(0.01)
-        if process.poll() is not None:  # too late: a new target, sooner
-            process.communicate()
-            target, seconds = place(kind, f"target{attempt}"), seconds * 0.9
-        elif (is_there or is_begun)(target):
-            return process, target
-        else:
-            process.kill()
-            process.communicate()
-            seconds *= 1.05
-    raise AssertionError("it was never seen in the middle")
+def started(source, target):
+    return subprocess.Popen([BINARY, "copy", source, target], text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+class Watched(Muffle):
+    """In front of PostgreSQL: holds a process by SIGSTOP when it has asked for something, the
+    answer ends so, and is_there(). The answer waits for that, so the session stays as it is."""
+
+    IDLE, IN_TRANSACTION = b"Z\0\0\0\5I", b"Z\0\0\0\5T"
+
+    def __init__(self, postgres, end, is_there):
+        super().__init__(postgres.port)
+        self.end, self.is_there = end, is_there
+        self.given, self.stopped = queue.Queue(), threading.Event()
+
+    def is_passed(self, data):
+        if not self.stopped.is_set() and data.endswith(self.end) and self.is_there():
+            self.given.get().send_signal(signal.SIGSTOP)
+            self.stopped.set()
+        return True
+
+    def copy(self, source, target):
+        process = started(source, target.replace(f":{self.port}/", f":{self.address[1]}/"))
+        self.given.put(process)
+        assert self.stopped.wait(60), "it was never there"
+        return process
+
+
+def stopped_after_a_piece(source, target, postgres, stack):
+    """A copy whose first entries are committed, and which has locked nothing."""
+    schema = target.split("schema=")[1]
+    watched = stack.enter_context(contextlib.closing(Watched(postgres, Watched.IDLE,
+        lambda: postgres.sql(f"SELECT count(*) FROM {schema}.entries") != "0")))
+    return watched.copy(source, target)
+
+
+@pytest.fixture
+def stopped_midway(place, request):
+    """stopped_midway(source, kind) -> (process, target): a copy that has begun and is held by
+    SIGSTOP."""
+    def begin(source, kind):
+        if kind == "postgres":
+            target = place(kind, "target")
+            postgres = request.getfixturevalue("postgres")
+            return stopped_after_a_piece(source, target, postgres, stack), target
+        for attempt in range(20):
+            target = place(kind, f"target{attempt}")
+            process = started(source, target)
+            time.sleep(0.15 * 0.8 ** attempt)
+            while process.poll() is None:
+                process.send_signal(signal.SIGSTOP)
+                if is_begun(target) and process.poll() is None:
+                    return process, target
+                process.send_signal(signal.SIGCONT)  # on to where it has begun, or to its end
+                time.sleep(0.05)
+            process.communicate()  # it ended before it was looked at: a new target, sooner
+        raise AssertionError("it was never seen in the middle")
+
+    with contextlib.ExitStack() as stack:
+        yield begin
 
 
 def is_begun(target):
@@ -147,9 +193,9 @@ def shared_source(large, place):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_two_copies_to_one_target_one_finishes_it(shared_source, place, kind):
+def test_of_two_copies_to_one_target_one_finishes_it(shared_source, stopped_midway, kind):
     """The one that began last, or on a journal the one that has the lock."""
-    first, target = stopped_midway(shared_source, place, kind)
+    first, target = stopped_midway(shared_source, kind)
     second = once("copy", shared_source, target)
     code, out, err = resumed(first)
     if kind == "journal":
@@ -180,10 +226,10 @@ def test_of_copies_that_begin_together_the_target_is_one_copy(shared_source, pla
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
-def test_a_source_that_changes_meanwhile_is_noticed(large, place, kind):
+def test_a_source_that_changes_meanwhile_is_noticed(large, place, stopped_midway, kind):
     source = place(kind, "source")
     copied(large, source)
-    process, target = stopped_midway(source, place, "redis" if kind == "postgres" else "postgres")
+    process, target = stopped_midway(source, "redis" if kind == "postgres" else "postgres")
     ran = once("run", "--store", source, "-k", "meanwhile", "--", "echo")
     assert ran.returncode == 0, ran
     code, out, err = resumed(process)
@@ -194,10 +240,10 @@ def test_a_source_that_changes_meanwhile_is_noticed(large, place, kind):
     assert done.returncode == 64 and "in a different state" in done.stderr, done
 
 
-def test_a_journal_that_is_copied_cannot_be_changed(large, place, tmp_path):
+def test_a_journal_that_is_copied_cannot_be_changed(large, stopped_midway, tmp_path):
     source = f"journal:{tmp_path}/source"
     copied(large, source)
-    process, _ = stopped_midway(source, place, "redis")
+    process, _ = stopped_midway(source, "redis")
     ran = once("run", "--store", source, "-k", "meanwhile", "--", "echo")
     assert ran.returncode != 0 and f"in use by pid {process.pid}" in ran.stderr, ran
     code, out, err = resumed(process)
@@ -206,22 +252,23 @@ def test_a_journal_that_is_copied_cannot_be_changed(large, place, tmp_path):
 
 def test_a_copy_that_is_held_up_before_its_commit_commits_again(large, place, postgres):
     """The server ends the transaction of a process that stands still; the copy goes on."""
-    def is_prepared(_):
-        time.sleep(0.1)  # what was asked before the stop is answered
+    def is_prepared():
         return postgres.sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'once'"
             " AND state = 'idle in transaction'"
             " AND (query LIKE '%FROM tallies%' OR query LIKE '%draw_fences%')") == "1"
 
-    process, target = stopped_midway(large, place, "postgres", is_prepared)
-    time.sleep(10.5)
-    code, out, err = resumed(process)
+    target = place("postgres", "target")
+    with contextlib.closing(Watched(postgres, Watched.IN_TRANSACTION, is_prepared)) as watched:
+        process = watched.copy(large, target)
+        time.sleep(10.5)
+        code, out, err = resumed(process)
     assert code == 0, (out, err)
     assert documents(target) == documents(large)
 
 
-def test_a_long_copy_says_how_far_it_is(large, place):
+def test_a_long_copy_says_how_far_it_is(large, stopped_midway):
     """Without a terminal: a line every ten seconds, so that a log shows that it goes on."""
-    process, _ = stopped_midway(large, place, "redis")
+    process, _ = stopped_midway(large, "redis")
     time.sleep(10.5)
     code, _, err = resumed(process)
     assert code == 0, err

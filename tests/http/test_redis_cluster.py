@@ -56,6 +56,13 @@ def test_the_slot_is_moved_around_under_load(cluster, once):
     assert lost == []
     assert count > 50
     assert all(server.process.poll() is None for server in both)
+    check_evidence(both[0], seeds[0])
+
+
+def check_evidence(server, url):
+    """P10: what two processes decided has one order."""
+    ran = server.cli("verify", "--redecide", "--store", url)
+    assert ran.returncode == 0, (ran.stdout, ran.stderr)
 
 
 def test_nothing_is_decided_while_the_slot_is_on_two_nodes(cluster, once):
@@ -152,6 +159,26 @@ def test_sentinels_are_followed_to_the_new_primary(once):
         for words in (("verify", "--redecide"), ("doctor",), ("ls", "--limit", "1")):
             ran = both[0].cli(*words, "--store", url)
             assert ran.returncode == 0, (words, ran.stdout, ran.stderr)
+
+
+def test_a_killed_primary_is_replaced_by_the_sentinels(once):
+    """The replica that has most takes over, and the other one confirms what it writes."""
+    with servers.RedisSentinel(replicas=2) as group:
+        url = group.url + "?wait=1&wait_timeout=2s"
+        both = [once(url), once(url)]
+
+        def kill(_):
+            group.primary.kill()
+            servers.wait_until(
+                lambda: group.primary_port() in [one.port for one in group.replicas])
+            wait_granted(both[0], "after")
+
+        loads = with_load(both, kill)
+        lost, count = check_sealed(both[1], loads)
+        assert lost == []
+        assert count > 20
+        assert all(server.process.poll() is None for server in both)
+        check_evidence(both[0], url)
 
 
 @pytest.fixture

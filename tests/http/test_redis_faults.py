@@ -1,4 +1,5 @@
 """What the Redis store promises when its server fails, and no more (docs/stores.md)."""
+import contextlib
 import json
 import signal
 import socket
@@ -172,11 +173,23 @@ def pair():
         way.close()
 
 
-def test_a_failover_without_wait_loses_what_lagged_and_the_process_stops(pair, once):
-    """What the table says for wait=0: the loss is there, and it is noticed (P11)."""
+@pytest.mark.parametrize("confirms", [False, True])
+def test_a_failover_without_wait_loses_what_lagged_and_the_process_stops(pair, once, confirms):
+    """What the table says for wait=0: the loss is there, and it is noticed (P11). It is the same
+    with wait=1 if a different replica has confirmed."""
     primary, replica, way = pair
     switch = Switch(primary.port)
-    server = once(f"redis://127.0.0.1:{switch.port}")
+    with contextlib.ExitStack() as more:
+        if confirms:
+            more.enter_context(servers.Redis(replicaof=f"127.0.0.1 {primary.port}"))
+            servers.wait_until(
+                lambda: primary.cli("INFO", "replication").count("state=online") == 2)
+        lose_what_lags(replica, way, primary, switch, once, "?wait=1" if confirms else "")
+    switch.close()
+
+
+def lose_what_lags(replica, way, primary, switch, once, options):
+    server = once(f"redis://127.0.0.1:{switch.port}{options}")
     with server.wire() as wire:
         fences.begin(wire, "early", {})
         servers.wait_until(lambda: replica.ask("ZCARD", "{once}:keys") == b":1")
@@ -201,7 +214,6 @@ def test_a_failover_without_wait_loses_what_lagged_and_the_process_stops(pair, o
     with fresh.wire() as wire:
         assert fences.begin(wire, "late", {}).decision == "first_seen"
         assert fences.begin(wire, "early", {}).decision in ("in_progress", "held_unknown")
-    switch.close()
 
 
 def test_a_failover_with_wait_loses_nothing_that_was_answered(pair, once):
@@ -371,6 +383,27 @@ def doctor(server, url):
     return ran.stdout + ran.stderr
 
 
+@pytest.mark.parametrize("words, replicas, options, said", [
+    ("CONFIG SET appendonly no", 0, "", "appendonly is no"),
+    ("ACL SETUSER default -config", 0, "", "appendonly or appendfsync cannot be read"),
+    ("PING", 1, "", "1 replicas and no wait= in the URL"),
+    ("PING", 1, "?wait=2", "wait=2, and 1 replicas are connected")])
+def test_every_weak_setting_is_named(once, words, replicas, options, said):
+    """In the log, to /readyz?verbose and by `once doctor`."""
+    with servers.Redis() as redis, contextlib.ExitStack() as more:
+        redis.cli(*words.split())
+        for _ in range(replicas):
+            replica = more.enter_context(servers.Redis(replicaof=f"127.0.0.1 {redis.port}"))
+            servers.wait_until(lambda: "slave0:" in redis.cli("INFO", "replication")
+                and "master_link_status:up" in replica.cli("INFO", "replication"))
+        server = once(redis.url + options)
+        _, _, ready = server.request("GET", "/readyz?verbose")
+        cautions = [one["detail"] for one in ready["checks"] if one["name"] == "store_caution"]
+        assert len(cautions) == 1 and said in cautions[0]
+        servers.wait_until(lambda: said in server.stderr())
+        assert f"WARN  durability   {said}" in doctor(server, redis.url + options)
+
+
 def test_weak_settings_are_named_and_the_password_is_not(once):
     with servers.Redis(appendfsync="everysec", requirepass="sekret") as redis:
         url = f"redis://:sekret@127.0.0.1:{redis.port}/0"
@@ -466,3 +499,32 @@ def test_a_policy_that_would_drop_live_records_is_refused(once, policy, taken):
         with pytest.raises(AssertionError, match="maxmemory-policy"):
             once(redis.url)
         assert redis.ask("DBSIZE") == b":0"
+
+
+def test_a_failover_to_a_server_that_would_drop_live_records_is_refused(pair, once):
+    """P12: the policy is the new server's own. Once goes on by itself when it is changed."""
+    primary, replica, _ = pair
+    replica.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    switch = Switch(primary.port)
+    server = once(f"redis://127.0.0.1:{switch.port}?wait=1&wait_timeout=2s")
+    with server.wire() as wire:
+        assert fences.begin(wire, "before", {}).decision == "first_seen"
+    primary.kill()
+    replica.cli("REPLICAOF", "NO", "ONE")
+    switch.lead(replica.port)
+    with servers.Redis(replicaof=f"127.0.0.1 {replica.port}"):
+        until(lambda: "allkeys-lru" in refusal(server), "the policy is not named")
+        assert "WARN  durability   maxmemory-policy is allkeys-lru" in doctor(server, replica.url)
+        assert replica.ask("ZCARD", "{once}:keys") == b":1"
+        replica.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        wait_granted(server, "after")
+        with server.wire() as wire:
+            assert fences.begin(wire, "before", {}).decision == "in_progress"
+    switch.close()
+
+
+def refusal(server):
+    """Why a begin is refused."""
+    status, _, document = server.request("POST", "/v1/fences", fences.begin_body("after", {}))
+    assert (status, document["effect"]) == (503, "no")
+    return document["detail"]

@@ -145,6 +145,40 @@ def heard_after(fleet, key, meanwhile=lambda: None):
     return time.monotonic() - sealed_at
 
 
+def test_refusals_have_a_place_among_the_changes_that_a_different_process_makes(fleet):
+    """P10: one process changes a record again and again, others are refused by a wrong fence. Each
+    refusal names the version that it was decided on, and that is the one at its place."""
+    rounds = 400 if LONG else 100
+    with fleet[0].wire() as wire:
+        answer = fences.begin(wire, "changed", {})
+    path = f"/v1/fences/{answer.operation_id}"
+    over = threading.Event()
+
+    def renew():
+        try:
+            with fleet[0].wire() as wire:
+                for number in range(rounds):
+                    status, _, document = wire.request("POST", path + "/renew",
+                        {"fence": answer.fence, "lease": f"{60 + number}s"})
+                    assert status == 200, document
+        finally:
+            over.set()
+
+    def refused(server):
+        count = 0
+        with server.wire() as wire:
+            while not over.is_set():
+                said = fences.seal(wire, answer.operation_id, answer.fence + 1, {})
+                assert said is None or said.decision == "stale_fence"
+                count += said is not None
+        return count
+
+    counts = in_threads([renew, *(lambda one=one: refused(one) for one in fleet[1:])])
+    assert sum(counts[1:]) > rounds / 10
+    ran = fleet[0].cli("verify", "--redecide", "--store", fleet[0].store)
+    assert ran.returncode == 0, (ran.stdout, ran.stderr)
+
+
 def test_a_duplicate_hears_of_a_seal_made_by_a_different_process(fleet):
     took = [heard_after(fleet, f"k{number}") for number in range(15)]
     print(f"heard after {statistics.median(took) * 1000:.1f} ms, at most {max(took) * 1000:.1f}")

@@ -604,8 +604,11 @@ static bool audit_entry(void *context, const struct entry *entry)
         audit_decision(audit, entry);
     }
     static const char mark[] = "\"trace\":{\"call\":";
+    /* The janitor's rules: what it does to a command has the trace of the call that made it. */
+    bool is_own = memmem(entry->bytes.data, entry->bytes.len, "\"J2\"", 4) != NULL ||
+                  memmem(entry->bytes.data, entry->bytes.len, "\"J4\"", 4) != NULL;
     const char *at = memmem(entry->bytes.data, entry->bytes.len, mark, sizeof mark - 1);
-    if (at != NULL) {
+    if (at != NULL && !is_own) {
         uint64_t id = strtoull(at + sizeof mark - 1, NULL, 10);
         if (id < SIM_CALLS_MAX) {
             sim->entries[id]++;

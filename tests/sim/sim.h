@@ -7,14 +7,14 @@
  *
  * Between any two arrows the process may be killed or the power may go; the clocks step, jump,
  * freeze and start over; the store refuses, or does not say whether it did. Nothing is random but
- * what the seed says, so that the same seed is the same run, and a failing seed can be looked at.
+ * what the seed says, so that the same seed is the same run, and a failing seed can be replayed.
  *
  *   world.c    time, batches and flushes
  *   process.c  the process, its store and its crashes
  *   actors.c   clients with their provider, an operator, a rogue
  *   work.c     workers that perform commands and effects, in dependent groups
- *   oracle.c   what must hold, said apart from the engine: effects are counted by the provider, and
- *              what was answered is remembered and held against every later answer
+ *   oracle.c   what must hold, stated independently of the engine: the provider counts effects, and
+ *              every later answer is compared with what was answered before
  *   rot.c      bits that flip on disk
  *   main.c     the program (seeds.h)
  */
@@ -47,7 +47,7 @@ enum {
     X(GRANTS, "grants")                                                                            \
     X(REPLAYS, "replays")                                                                          \
     X(CONFLICTS, "conflicts")                                                                      \
-    X(IN_PROGRESS, "told in progress")                                                             \
+    X(IN_PROGRESS, "answered in progress")                                                         \
     X(HELD, "held unknown")                                                                        \
     X(UNKNOWN_SAID, "unknown said by the holder")                                                  \
     X(UNKNOWN_LEASE, "unknown by the janitor")                                                     \
@@ -76,7 +76,7 @@ enum {
     X(WRITES_TORN, "unflushed writes lost or torn")                                                \
     X(ROT_FOUND, "rotten bytes found")                                                             \
     X(COMMITS_KEPT, "unflushed commits kept")                                                      \
-    X(GRANT_UNTOLD, "grants that nobody was told of")                                              \
+    X(GRANT_UNTOLD, "grants that were not answered")                                               \
     X(COMMIT_UNAVAILABLE, "commits unavailable")                                                   \
     X(COMMIT_UNKNOWN_NOT, "commits unknown, not applied")                                          \
     X(COMMIT_UNKNOWN_DONE, "commits unknown, applied")                                             \
@@ -124,7 +124,7 @@ struct sim_call {
     int key;            /* index into sim.keys */
     int payload;        /* which of the key's payloads a begin has */
     uint32_t outcome;   /* number of the outcome that a seal or resolve gives */
-    bool wrong_tenant;  /* the rogue's: from another tenant */
+    bool wrong_tenant;  /* the rogue's: of a different tenant */
     int64_t commit_ms;  /* engine time when it was decided */
     int worker;         /* a worker's: which … */
     int order;          /* … of which order … */
@@ -143,9 +143,9 @@ enum { SIM_TENANTS = 2, SIM_SOURCES = 2 };
 
 /* What the oracle knows of one source (OPS-7). */
 struct sim_source {
-    uint64_t told;       /* the newest version whose seal somebody was told of … */
+    uint64_t told;       /* the newest version whose seal was answered … */
     int64_t told_end_ms; /* … which is remembered at least until this engine time */
-    uint64_t any;        /* the newest whose seal was committed, told or not … */
+    uint64_t any;        /* the newest whose seal was committed, answered or not … */
     int64_t any_end_ms;  /* … and the earliest that it can be forgotten */
     uint64_t ever;       /* the newest that was ever committed */
 };
@@ -155,20 +155,20 @@ struct sim_operation {
     struct op_id id;
     int key;
     int payload;        /* of the first grant; -1: not known */
-    uint64_t fence;     /* of the latest grant that somebody was told of */
-    uint64_t fence_any; /* of the latest grant that was committed, told or not */
-    int64_t lease_ms;   /* engine time until which the told holder has it */
+    uint64_t fence;     /* of the latest grant that was answered */
+    uint64_t fence_any; /* of the latest grant that was committed, answered or not */
+    int64_t lease_ms;   /* engine time until which the holder of that grant has it */
     bool may_release;   /* since then something that frees it was committed */
     bool may_unknown;   /* since then the holder's own "unknown" was committed */
     bool may_retry;     /* since then a failure that may be tried again was committed */
     int64_t over_ms;    /* not expired before this engine time; INT64_MAX while not settled */
-    bool sealed;        /* somebody was told of the seal */
+    bool sealed;        /* the seal was answered */
     uint32_t outcome;   /* which one it was */
     enum record_status status;
     uint32_t sent[SIM_OUTCOMES_MAX]; /* outcomes sent for it */
     size_t sent_count;
-    bool dead;             /* work: somebody was told that it was given up */
-    bool taken_up;         /* work: it was taken up again, told or not */
+    bool dead;             /* work: that it was given up was answered */
+    bool taken_up;         /* work: it was taken up again, answered or not */
     int effects;           /* times the provider did it */
     uint64_t effect_fence; /* with which grant, the last time */
 };
@@ -176,7 +176,7 @@ struct sim_operation {
 struct sim_key {
     struct record_key key;
     struct policy policy;
-    struct sim_operation *told; /* whose grant somebody was told of last; NULL: none */
+    struct sim_operation *told; /* whose grant was answered last; NULL: none */
 };
 
 enum client_state {
@@ -212,14 +212,14 @@ struct sim_client {
     enum record_status settles_as;
     uint32_t outcome;
     int renewals;             /* left to do */
-    int64_t lease_ms;         /* engine time of its end, as it was told */
+    int64_t lease_ms;         /* engine time of its end, as it was answered */
     int64_t wake_ms;          /* true time of its next move */
     struct sim_call *waiting; /* for this call's answer */
 };
 
 struct sim_order {
     struct record_key keys[PART_COUNT];
-    struct op_id ids[PART_COUNT]; /* as told last; zero: not told of */
+    struct op_id ids[PART_COUNT]; /* as answered last; zero: never answered */
 };
 
 /* Does one thing at a time: asks something, or holds a claim. */
@@ -268,7 +268,7 @@ struct sim {
     size_t memory_kept;          /* commits that were not flushed and survived the last crash */
     struct shaky shaky;          /* … or the disk, which does */
     char path[128];              /* of the journal */
-    struct store *store;         /* fails when it is told to; closing it closes the journal */
+    struct store *store;         /* fails when a fault is armed; closing it closes the journal */
     enum sometimes commit_fault; /* what the fault that is armed for a commit counts as */
     struct cycle cycle;
     struct janitor janitor;
@@ -295,7 +295,7 @@ struct sim {
     unsigned char entries[SIM_CALLS_MAX]; /* evidence entries by call id */
     uint32_t call_count;
     uint32_t outcome_count;
-    uint64_t fence_told; /* the highest that somebody was told of */
+    uint64_t fence_told; /* the highest that was answered */
     struct sim_source sources[SIM_TENANTS][SIM_SOURCES];
 };
 
@@ -309,7 +309,7 @@ void sim_violate(struct sim *sim, const char *format, ...) __attribute__((format
 void sim_note(struct sim *sim, enum sometimes what);
 void sim_submit(struct sim *sim, struct sim_call *call);
 struct sim_call *sim_pop(struct sim_call **queue);
-/* Nobody will ever hear of it. */
+/* It will never be answered. */
 void sim_lose(struct sim *sim, struct sim_call *call);
 int64_t sim_draw_ms(struct sim *sim, int64_t max_ms);
 /* The janitor's own calls have a done function; ours do not. */
@@ -323,11 +323,12 @@ static inline bool sim_is_ours(const struct engine_call *call)
 int64_t process_time_ms(struct sim *sim);
 void process_first(struct sim *sim);
 void process_last(struct sim *sim);
-/* End it without a word, lose what is lost, and start again, maybe not at the first attempt. */
+/* Ends the process without closing, loses what a crash loses, and starts it again, perhaps after
+ * several attempts. */
 void process_crash(struct sim *sim, bool power);
 
 /* ---- rot.c ---- */
-/* Flip bits of the journal that was left behind, and see each found. */
+/* Flips bits of the journal that the run left, and checks that each is found. */
 void rot_check(struct sim *sim);
 
 /* ---- actors.c ---- */

@@ -3,20 +3,23 @@
  * others run whole batches on the same keys. A commit may fail, or nobody is told what became of
  * it, or it is under way while its process prepares and commits the next batch, and fails then,
  * with all that was decided after it. Each answer is compared with what the commits before it say,
- * in the order in which they happened (P1, P3, P4, P7).
+ * in the order in which they happened (P1, P3, P4, P7), and all of them are decided again from the
+ * evidence, in that order too (P10).
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "check_c.h"
 #include "engine/cycle.h"
+#include "evidence/redecide.h"
 #include "store/mem.h"
 
 enum {
     PROCESSES = 3,
-    KEYS = 4,
+    KEYS = 8,
     CALLS_MAX = 3, /* of one batch, each of a key of its own: their order does not matter then */
-    STEPS = 120,   /* batches of one run, and those that run between their two touches */
+    WANTS_MAX = 3 * CALLS_MAX,
+    STEPS = 120, /* batches of one run, and those that run between their two touches */
     SEEDS = 300,
     GRANTS_MAX = 4096
 };
@@ -51,8 +54,10 @@ struct process {
     struct store *store;
     struct store_ops ops;
     struct cycle cycle;
-    bool is_busy;      /* between prepare and commit */
-    bool happened;     /* its last commit, though it was not told */
+    bool is_busy;                    /* between prepare and commit */
+    bool happened;                   /* its last commit, though it was not told */
+    struct digest wanted[WANTS_MAX]; /* keys of its last prepare, which a store may have locked */
+    size_t wanted_count;
     struct round late; /* whose commit is under way, or was: settle has not been called yet */
     struct round next; /* is being decided */
 };
@@ -71,6 +76,8 @@ static struct world {
     size_t untold;  /* calls that happened without anybody being told */
     size_t late;    /* batches that were begun while the one before was under way … */
     size_t failed;  /* … and commits under way that did not happen */
+    size_t left;    /* decisions that changed no record … */
+    size_t refused; /* … or made none, because a newer version of its source was sealed */
 } world;
 
 static uint64_t pick(uint64_t below)
@@ -90,11 +97,20 @@ static struct clock_reading read_clock(void *context)
 
 static const struct clock still = {.read = read_clock, .boot_id = 3};
 
+static struct process *process_of(const struct store *store)
+{
+    struct process *process = world.processes;
+    while (process->store != store) {
+        process++;
+    }
+    return process;
+}
+
 /* ---- calls ---------------------------------------------------------------------------------- */
 
 static void ask(struct asked *asked, size_t key, struct arena *arena)
 {
-    static char names[KEYS][4] = {"a", "b", "c", "d"};
+    static char names[KEYS][4] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     const struct model *model = &world.keys[key];
     *asked = (struct asked){.call = {.arena = arena}, .key = key};
     struct request *request = &asked->call.request;
@@ -106,6 +122,11 @@ static void ask(struct asked *asked, size_t key, struct arena *arena)
         request->key.key = slice_str(names[key]);
         request->policy = policy_default;
         request->fingerprint.bytes[0] = asked->payload ? 2 : 1;
+        if (pick(2) == 0) {
+            static const char *const versions[] = {"1", "2", "3", "4"};
+            request->source =
+                (struct source){SLICE_LIT("order"), SLICE_LIT("one"), slice_str(versions[pick(4)])};
+        }
         assert_int_equal(record_key_seal(&request->key, NULL), OK);
         return;
     }
@@ -147,10 +168,9 @@ static void note(const struct asked *asked)
     bool is_current = model->granted && asked->call.request.fence == model->fence;
     world.answers++;
     world.again += asked->call.decided > 1;
-    if (asked->call.decision.change == CHANGE_NONE) {
-        /* It says what was so at its prepare, and others may have changed it since. */
-        assert_int_not_equal(asked->call.decision.kind, DECISION_FIRST_SEEN);
-        return;
+    if (asked->call.decision.change == CHANGE_NONE) { /* it has no reason to be refused */
+        assert_false(is_current);
+        world.left++;
     }
     switch ((int)asked->call.decision.kind) {
     case DECISION_FIRST_SEEN: note_grant(model, asked); break;
@@ -164,14 +184,22 @@ static void note(const struct asked *asked)
     case DECISION_CONFLICT_REJECTED:
         assert_true(model->fence > 0 && asked->payload != model->payload); /* P7 */
         break;
+    case DECISION_STALE_VERSION:
+        assert_false(model->granted || model->sealed);
+        world.refused++;
+        break;
     case DECISION_SEALED:
+        if (asked->call.decision.repeated) {
+            assert_true(model->sealed && strcmp(asked->outcome, model->outcome) == 0); /* P3 */
+            break;
+        }
         assert_true(is_current);
         model->granted = false;
         model->sealed = true;
         memcpy(model->outcome, asked->outcome, sizeof model->outcome);
         break;
     case DECISION_RELEASED:
-        assert_true(is_current);
+        assert_true(is_current || asked->call.decision.repeated);
         model->granted = false;
         break;
     default: /* refused: it changes nothing, and the holder is not refused */
@@ -185,10 +213,7 @@ static void note(const struct asked *asked)
 static enum status fate(void *context, struct store *store, uint64_t number)
 {
     (void)context;
-    struct process *process = world.processes;
-    while (process->store != store) {
-        process++;
-    }
+    struct process *process = process_of(store);
     /* A commit of which nobody but the store knows yet is the one being made. */
     struct round *round = process->late.number == number ? &process->late : &process->next;
     round->failed = pick(8) == 0;
@@ -268,19 +293,41 @@ static void let_others_run(void)
 
 static enum status slow_prepare(struct store *store, struct store_batch *batch, struct err *err)
 {
+    struct process *process = process_of(store);
     enum status status = world.inner->prepare(store, batch, err);
+    process->wanted_count = 0;
+    for (size_t i = 0; status == OK && i < batch->count; i++) {
+        const struct store_want *want = &batch->wants[i];
+        if (want->key != NULL || want->record != NULL) {
+            assert_true(process->wanted_count < WANTS_MAX);
+            process->wanted[process->wanted_count++] =
+                want->key != NULL ? *want->key : want->record->key.hash;
+        }
+    }
     if (status == OK) {
         let_others_run();
     }
     return status;
 }
 
+/* A store that locks does not compare the version that an entry alone was decided on: it must have
+ * locked the key for this commit. */
+static void check_wanted(const struct process *process, const struct commit *commit)
+{
+    for (size_t i = 0; i < commit->count; i++) {
+        const struct change *change = &commit->changes[i];
+        bool is_wanted = change->kind != CHANGE_NONE || change->decided_on == NULL;
+        for (size_t j = 0; j < process->wanted_count && !is_wanted; j++) {
+            is_wanted = digest_equal(&process->wanted[j], change->decided_on);
+        }
+        assert_true(is_wanted);
+    }
+}
+
 static enum status shaky_commit(struct store *store, const struct commit *commit, struct err *err)
 {
-    struct process *process = world.processes;
-    while (process->store != store) {
-        process++;
-    }
+    struct process *process = process_of(store);
+    check_wanted(process, commit);
     let_others_run();
     uint64_t chance = pick(30);
     if (chance < 2) {
@@ -310,18 +357,52 @@ static void process_start(struct process *process)
     assert_int_equal(cycle_init(&process->cycle, process->store, &mem_libc, &err), OK);
 }
 
-static bool count_entry(void *context, const struct entry *entry)
+/* The entries in the order of the commits, each decided again (P10). */
+struct reading {
+    struct redecide redecide;
+    struct arena arena;
+    struct buf scratch;
+    size_t entries;
+    struct err err; /* of the first that is decided differently */
+};
+
+static bool decide_again(void *context, const struct entry *entry)
 {
-    *(size_t *)context += entry->kind == ENTRY_EVIDENCE;
-    return true;
+    struct reading *reading = context;
+    const struct redecide_stored stored = {.squeezed = true};
+    struct entry_view view;
+    arena_clear(&reading->arena);
+    enum status status =
+        entry_view_read(entry, &reading->arena, &reading->scratch, &view, &reading->err);
+    if (status == OK) {
+        status = redecide_entry(&reading->redecide, &view, &stored, &reading->err);
+    }
+    reading->entries += entry->kind == ENTRY_EVIDENCE;
+    return status == OK;
+}
+
+static void check_evidence(struct store *store)
+{
+    struct reading reading = {.entries = 0};
+    const struct entry_range all = {.pace = NULL};
+    struct err err = {0};
+    redecide_init(&reading.redecide, &mem_libc);
+    reading.redecide.shared = true;
+    arena_init(&reading.arena, &mem_libc, 1 << 20);
+    buf_init(&reading.scratch, &mem_libc, 1 << 20);
+    assert_int_equal(world.inner->entries(store, &all, decide_again, &reading, &err), OK);
+    assert_string_equal(reading.err.text, "");
+    assert_int_equal(reading.entries, world.answers); /* P10: one for each decision, and no more */
+    assert_int_equal(reading.redecide.redecided, world.answers);
+    redecide_release(&reading.redecide);
+    buf_release(&reading.scratch);
+    arena_release(&reading.arena);
 }
 
 static void run_seed(uint64_t seed)
 {
     struct err err = {0};
     const struct store_options options = {.clock = &still};
-    size_t entries = 0;
-    const struct entry_range all = {.pace = NULL};
     memset(&world, 0, sizeof world);
     world.random = seed;
     assert_int_equal(store_mem_hub_new(&options, NULL, &world.hub, &err), OK);
@@ -335,9 +416,7 @@ static void run_seed(uint64_t seed)
     for (size_t i = 0; i < PROCESSES; i++) {
         end_late(&world.processes[i]);
     }
-    struct store *store = world.processes[0].store;
-    assert_int_equal(world.inner->entries(store, &all, count_entry, &entries, &err), OK);
-    assert_int_equal(entries, world.answers); /* P10: one for each decision, and no more */
+    check_evidence(world.processes[0].store);
     for (size_t i = 0; i < PROCESSES; i++) {
         cycle_release(&world.processes[i].cycle);
         assert_int_equal(world.inner->close(world.processes[i].store, &err), OK);
@@ -353,6 +432,8 @@ static void processes_that_interleave_answer_in_the_order_of_their_commits(void 
     size_t untold = 0;
     size_t late = 0;
     size_t failed = 0;
+    size_t left = 0;
+    size_t refused = 0;
     uint64_t seeds = getenv("ONCE_TEST_LONG") == NULL ? SEEDS : 20 * SEEDS;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         run_seed(seed);
@@ -361,11 +442,14 @@ static void processes_that_interleave_answer_in_the_order_of_their_commits(void 
         untold += world.untold;
         late += world.late;
         failed += world.failed;
+        left += world.left;
+        refused += world.refused;
     }
     assert_true(late > seeds * 10 && failed > seeds * 5); /* likewise about commits under way */
     assert_true(untold > seeds); /* or nothing was learnt about commits of unknown fate */
     assert_true(between > seeds * 10);
     assert_true(again > seeds * 5); /* or nothing was learnt about lost races */
+    assert_true(left > seeds * 10 && refused > seeds / 4); /* … or about refusals */
 }
 
 int main(void)

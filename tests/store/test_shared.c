@@ -242,6 +242,118 @@ static void *write_main(void *context)
     return NULL;
 }
 
+/* A process that changes a record while an entry about it is to be committed. */
+struct changer {
+    pthread_t thread;
+    struct store *store;
+    const struct record *record; /* as it will be */
+    atomic_bool done;
+    const char *failed;
+};
+
+static void *change_main(void *context)
+{
+    struct changer *changer = context;
+    struct store *store = changer->store;
+    struct arena arena;
+    struct err err = {0};
+    arena_init(&arena, &mem_libc, 1 << 20);
+    struct store_want want = {.key = &changer->record->key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .arena = &arena};
+    struct change change = put_change(store, changer->record, changer->record->version - 1);
+    change.entry = kit_entry(store, &changer->record->operation_id, "{\"changed\":1}");
+    struct commit commit = {.changes = &change, .count = 1};
+    changer->failed = store->ops->prepare(store, &batch, &err) != OK   ? "prepare failed"
+                      : store->ops->commit(store, &commit, &err) != OK ? "commit failed"
+                                                                       : NULL;
+    atomic_store(&changer->done, true);
+    arena_release(&arena);
+    return NULL;
+}
+
+/* Stops if an entry about the old version follows the change of it. */
+struct ordered {
+    const struct op_id *id;
+    unsigned alone;
+    bool changed;
+    const char *failed;
+};
+
+static bool check_order(void *context, const struct entry *entry)
+{
+    struct ordered *ordered = context;
+    bool alone = slice_is(entry->bytes, "{\"alone\":1}");
+    if (op_id_equal(&entry->operation_id, ordered->id)) {
+        ordered->changed = ordered->changed || slice_is(entry->bytes, "{\"changed\":1}");
+        ordered->alone += alone;
+        ordered->failed = alone && ordered->changed
+                              ? "an entry was decided on a version that had been changed (S3)"
+                              : NULL;
+    }
+    return ordered->failed == NULL;
+}
+
+/* A record of which one handle prepares an entry alone while a different one changes it. */
+static void entry_alone_or_change(
+    struct fixture *fixture, struct store *other, const struct record *next)
+{
+    struct store *a = fixture->store;
+    struct err err = {0};
+    struct store_want want = {.key = &next->key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .arena = &fixture->arena};
+    assert_int_equal(a->ops->prepare(a, &batch, &err), OK);
+    assert_int_equal(want.record == NULL ? 0 : want.record->version, next->version - 1);
+    struct changer changer = {.store = other, .record = next};
+    assert_int_equal(pthread_create(&changer.thread, NULL, change_main, &changer), 0);
+    for (unsigned i = 0; i < 300 && !atomic_load(&changer.done); i++) {
+        (void)usleep(1000); /* a store that locks lets it wait for us */
+    }
+    bool is_changed = atomic_load(&changer.done);
+    struct change alone = {.kind = CHANGE_NONE,
+        .decided_on = &next->key.hash,
+        .version_expected = next->version - 1,
+        .entry = kit_entry(a, &next->operation_id, "{\"alone\":1}")};
+    bool stale = false;
+    struct commit commit = {.changes = &alone, .count = 1, .ret_stale = &stale};
+    enum status status = a->ops->commit(a, &commit, &err);
+    assert_int_equal(pthread_join(changer.thread, NULL), 0);
+    assert_well(changer.failed);
+    assert_true(status == E_STALE || (status == OK && !is_changed));
+    assert_int_equal(stale, status == E_STALE);
+    struct ordered ordered = {.id = &next->operation_id};
+    const struct entry_range all = {.pace = NULL};
+    assert_int_equal(a->ops->entries(a, &all, check_order, &ordered, &err), OK);
+    assert_well(ordered.failed);
+    assert_true(ordered.changed);
+    assert_int_equal(ordered.alone, status == OK);
+}
+
+/* The entries of a record are in the order of its versions, and so are those of decisions that
+ * leave it as it is, or absent (S3, P10). */
+static void an_entry_alone_does_not_follow_the_change_of_its_record(void **state)
+{
+    struct fixture *fixture = *state;
+    struct store *b = subject_open(fixture);
+    struct record made = kit_record(2, 2);
+    struct record record = kit_record(1, 1);
+    struct record sealed = kit_sealed(&record, KIT_NOW + 86400000);
+    struct err err = {0};
+    entry_alone_or_change(fixture, b, &made);
+    kit_put_flush(b, &record, 0);
+    entry_alone_or_change(fixture, b, &sealed);
+    struct store_want want = {.key = &record.key.hash};
+    struct store_batch batch = {.wants = &want, .count = 1, .arena = &fixture->arena};
+    assert_int_equal(b->ops->prepare(b, &batch, &err), OK);
+    struct change alone = {.kind = CHANGE_NONE,
+        .decided_on = &record.key.hash,
+        .version_expected = 2,
+        .entry = kit_entry(b, &record.operation_id, "{\"last\":1}")};
+    struct commit commit = {.changes = &alone, .count = 1};
+    assert_int_equal(b->ops->commit(b, &commit, &err), OK); /* of the version that is there */
+    assert_int_equal(kit_load(b, 1, &fixture->arena)->version, 2);
+    close_handle(b);
+}
+
 /* How far each chain has come to a reading that goes on by cursor. */
 struct followed {
     unsigned char chains[THREADS][16];
@@ -638,6 +750,7 @@ int main(void)
             ON_SUBJECT(fences_come_from_one_counter),
             ON_SUBJECT(time_is_the_same_for_all_handles),
             ON_SUBJECT(a_commit_long_after_its_prepare_fails),
+            ON_SUBJECT(an_entry_alone_does_not_follow_the_change_of_its_record),
             ON_SUBJECT(versions_and_entries_hold_when_many_write_at_once),
             ON_SUBJECT(a_cursor_misses_nothing_when_commits_interleave),
             ON_SUBJECT(a_cursor_from_before_all_evidence_misses_no_chain),

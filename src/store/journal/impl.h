@@ -117,6 +117,13 @@ struct snapshot; /* being saved; snapshot.c */
 struct squeeze;  /* being done; squeeze.c */
 struct erase;    /* being done; erase.c */
 
+/* A request body that a commit has written. */
+struct journal_brought {
+    struct op_id operation_id; /* of its record; zero: none was written */
+    struct slice bytes;        /* as the change gave them */
+    uint64_t place;
+};
+
 struct journal {
     struct store store; /* first: the table's functions cast */
     const struct mem *mem;
@@ -143,6 +150,7 @@ struct journal {
     size_t segments_cap;
     unsigned files_open;                    /* of segments[].fd */
     struct buf undo;                        /* struct journal_undo of the commit being made */
+    struct journal_brought brought;         /* the request body that it wrote last */
     struct cache cache;                     /* of frames that duplicates ask for */
     unsigned sweep_part;                    /* where the next sweep for expired records begins */
     struct entry_pace hints[JOURNAL_HINTS]; /* where readers of evidence stopped; place 0: none */

@@ -35,7 +35,7 @@ static void walk_error(struct walker *walker, int error)
     }
 }
 
-static void walk_tell(struct walker *walker, enum journal_walk_event event, uint64_t offset)
+static void walk_show(struct walker *walker, enum journal_walk_event event, uint64_t offset)
 {
     walker->now.event = event;
     walker->now.offset = offset;
@@ -49,7 +49,7 @@ static void walk_tell(struct walker *walker, enum journal_walk_event event, uint
 static void walk_damage(struct walker *walker, uint64_t offset, const char *text)
 {
     walker->now.text = text;
-    walk_tell(walker, JOURNAL_WALK_DAMAGE, offset);
+    walk_show(walker, JOURNAL_WALK_DAMAGE, offset);
 }
 
 /* The visitor checks the content of a frame; here only the end of the evidence is tracked. */
@@ -62,13 +62,13 @@ static void walk_frame(struct walker *walker, const struct frame *frame)
         walker->at.hash = entry.hash;
     }
     walker->now.frame = frame;
-    walk_tell(walker, JOURNAL_WALK_FRAME, frame->offset);
+    walk_show(walker, JOURNAL_WALK_FRAME, frame->offset);
 }
 
 static void walk_batch(struct walker *walker, const struct cursor_batch *batch)
 {
     walker->now.batch = &batch->header;
-    walk_tell(walker, JOURNAL_WALK_BATCH, batch->offset);
+    walk_show(walker, JOURNAL_WALK_BATCH, batch->offset);
     if (walker->at.batch != 0 && batch->header.number != walker->at.batch) {
         walk_damage(walker, batch->offset, "a different batch is expected here");
         walker->at.batch = 0;
@@ -101,7 +101,7 @@ static void walk_rest(struct walker *walker, struct cursor *cursor, uint64_t fro
         if (!bytes_zero(bytes, size)) {
             bool last = walker->now.segment == walker->last;
             walker->now.text = "something that is not a batch follows the last one";
-            walk_tell(walker, last ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, at);
+            walk_show(walker, last ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, at);
             return;
         }
         at += size;
@@ -130,7 +130,7 @@ static bool walk_bad(struct walker *walker, struct cursor *cursor, enum cursor_r
         result == CURSOR_TORN && walker->now.segment == walker->last && next == cursor->size;
     walk_error(walker, batch->error);
     walker->now.text = batch->wrong;
-    walk_tell(walker, torn ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, batch->offset);
+    walk_show(walker, torn ? JOURNAL_WALK_TAIL : JOURNAL_WALK_DAMAGE, batch->offset);
     if (torn) {
         walk_rest(walker, cursor, batch->offset + batch->header.length);
         return false;
@@ -199,7 +199,7 @@ static void walk_segment(struct walker *walker, uint64_t number)
         walker->now.header = &walker->header;
         wrong = walk_header(walker, number);
     }
-    walk_tell(walker, JOURNAL_WALK_SEGMENT, 0);
+    walk_show(walker, JOURNAL_WALK_SEGMENT, 0);
     if (wrong != NULL) {
         walk_damage(walker, 0, wrong);
         walker->at.batch = 0;

@@ -1,5 +1,6 @@
 /*
- * Commit encodes changes into the open batch and updates the index; flush writes the batch.
+ * Commit encodes changes into the open batch and updates the index; flush writes the batch. This
+ * file is past 800 lines because a batch is followed from its first frame to the disk in one place.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -532,12 +533,31 @@ static enum status body_put(struct journal *journal, enum frame_kind kind, struc
     return OK;
 }
 
+/* Two changes of one record in a commit bring the same bytes. A second copy would belong to no
+ * record, and stay when the first is erased. */
+static enum status request_put(
+    struct journal *journal, const struct change *change, struct record *record, struct err *err)
+{
+    struct journal_brought *brought = &journal->brought;
+    struct slice bytes = change->request_body;
+    if (bytes.len > 0 && bytes.data == brought->bytes.data && bytes.len == brought->bytes.len &&
+        op_id_equal(&record->operation_id, &brought->operation_id)) {
+        record->request.place = brought->place;
+        return OK;
+    }
+    enum status status = body_put(journal, FRAME_REQUEST, bytes, &record->request, err);
+    if (status == OK && bytes.len > 0) {
+        *brought = (struct journal_brought){
+            .operation_id = record->operation_id, .bytes = bytes, .place = record->request.place};
+    }
+    return status;
+}
+
 static enum status record_put(struct journal *journal, const struct change *change,
     enum frame_kind kind, struct slot *ret_slot, struct err *err)
 {
     struct record record = *change->record;
-    enum status status =
-        body_put(journal, FRAME_REQUEST, change->request_body, &record.request, err);
+    enum status status = request_put(journal, change, &record, err);
     if (status == OK) {
         status = body_put(journal, FRAME_OUTCOME, change->outcome_body, &record.outcome.body, err);
     }
@@ -679,6 +699,7 @@ static enum status commit_locked(
     struct buffer before = *active;
     struct store_head head = journal->head;
     buf_clear(&journal->undo);
+    journal->brought = (struct journal_brought){.place = 0};
     batch_open(journal);
     status = commit_apply(journal, commit, err);
     if (status != OK) {

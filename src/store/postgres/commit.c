@@ -421,8 +421,9 @@ static void send_entries(struct pg_store *self, const struct plan *plan)
         for (size_t i = 0; i < plan->commit->count; i++) {
             const struct entry *entry = &plan->commit->changes[i].entry;
             if (entry->bytes.len > 0) {
-                const struct digest *told = plan->commit->changes[i].prev_hash;
-                put_entry(args, entry, told == NULL ? &previous : told, (enum entry_column)column);
+                const struct digest *given = plan->commit->changes[i].prev_hash;
+                put_entry(
+                    args, entry, given == NULL ? &previous : given, (enum entry_column)column);
                 previous = entry->kind == ENTRY_EVIDENCE ? entry->hash : previous;
             }
         }
@@ -473,8 +474,8 @@ static void mark_stale(const struct plan *plan, const PGresult *result)
     }
 }
 
-/* PostgreSQL names one row that is there already; the commit says which of them are. If that cannot
- * be found out, all of them are decided again. */
+/* The error names only one row that exists already, but a commit reports every stale change. So
+ * this asks which rows exist. If there is no answer, all of them are decided again. */
 static void find_stale(struct pg_store *self, const struct plan *plan)
 {
     bool *stale = plan->commit->ret_stale;

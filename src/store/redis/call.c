@@ -170,6 +170,9 @@ enum status call_connect(struct redis *self, struct err *err)
     }
     enum status status =
         redis_link_open(&self->link, now_ns + UINT64_C(1000000) * REDIS_CONNECT_MS_MAX, err);
+    if (status == OK && self->chain[0] != '\0') { /* it is open, and writes */
+        status = settings_check_again(self, err);
+    }
     if (status == OK) {
         self->backoff_ms = 0;
         return OK;

@@ -95,14 +95,16 @@ static enum status record_put(struct redis *self, const struct change *change, s
 
 static enum status change_put(struct redis *self, const struct change *change, struct err *err)
 {
-    if (change->kind == CHANGE_NONE) {
+    static const char *const words[] = {
+        [CHANGE_NONE] = "n", [CHANGE_TOUCH] = "t", [CHANGE_PUT] = "p"};
+    const struct digest *hash = change_key(change);
+    if (hash == NULL) {
         return OK;
     }
     if (change->kind == CHANGE_TOUCH && change->version_expected == 0) {
         return err_set(err, E_MISUSE, "an absent record cannot be touched");
     }
-    const struct digest *hash = &change->record->key.hash;
-    call_text(self, change->kind == CHANGE_PUT ? "p" : "t");
+    call_text(self, words[change->kind]);
     call_bytes(self, hash->bytes, DIGEST_BYTES);
     call_u64(self, change->version_expected);
     call_slice(self, id_expected(self, hash));
@@ -190,17 +192,17 @@ static enum status request_put(
 
 /* ---- what became of it ---------------------------------------------------------------------- */
 
-/* Marks the stale changes: the answer numbers only changes of records. */
+/* Marks the stale changes: the answer numbers only those that expect a version. */
 static enum status stale_take(const struct commit *commit, const redisReply *reply, struct err *err)
 {
     size_t at = 1;
     uint64_t number = 0;
     for (size_t i = 0; i < commit->count; i++) {
         uint64_t stale = UINT64_MAX;
-        bool changes = commit->changes[i].kind != CHANGE_NONE;
-        bool is_next = changes && reply_u64(reply_at(reply, at), &stale) && stale == number;
+        bool expects = change_key(&commit->changes[i]) != NULL;
+        bool is_next = expects && reply_u64(reply_at(reply, at), &stale) && stale == number;
         at += is_next;
-        number += changes;
+        number += expects;
         if (commit->ret_stale != NULL) {
             commit->ret_stale[i] = is_next;
         }

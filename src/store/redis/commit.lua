@@ -5,6 +5,7 @@
 --       hash, record, keep request (1: as it is, 0: there is none, 2: new), request, keep outcome,
 --       outcome, notice
 --   't' key hash, version expected, operation id expected
+--   'n' the same, and nothing changes: the entry that follows was decided on that version
 --   'e' kind, seq, hash, previous hash, operation id, tenant, time_ms, bytes
 --   'i' chain, and then as 'e': of a different store, into an unfinished copy of it
 --   'c' nothing: this process must be the one that goes on with the copy
@@ -16,7 +17,7 @@
 local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, replicas, counter,
     reserve = unpack(ARGV, 1, 11)
 local FIRST = 12
-local ARGUMENTS = {p = 15, t = 4, e = 9, i = 10, c = 1}
+local ARGUMENTS = {p = 15, t = 4, n = 4, e = 9, i = 10, c = 1}
 local PLACE_EVERY = 64 -- evidence entries between two that are found by their number
 local VALUES_MAX = 2000 -- of one call, even: the stack of a script holds fewer than 8000
 if not chain_check(chain, string.format('%.0f', tonumber(number) - 1)) then return LOST end
@@ -53,7 +54,7 @@ end
 local at, change = FIRST, 0
 while at <= #ARGV do
     local what = ARGV[at]
-    if what == 'p' or what == 't' then
+    if what == 'p' or what == 't' or what == 'n' then
         local hash = ARGV[at + 1]
         if before[hash] == nil then find(hash, ARGV[at + 3]) end
         if versions[hash] ~= ARGV[at + 2] then

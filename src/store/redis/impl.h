@@ -333,6 +333,9 @@ void call_moment(struct redis *self, const struct store_moment *moment);
 
 /* Refuses settings that break a promise (E_INVALID), and records those that weaken one. */
 enum status settings_check(struct redis *self, struct err *err) MUST_CHECK;
+/* For a new connection of an open store. E_UNAVAILABLE: this server would drop live records (P12),
+ * or is gone again; the connection is closed. */
+enum status settings_check_again(struct redis *self, struct err *err) MUST_CHECK;
 const char *redis_caution(struct store *store, size_t number);
 
 /* Records a fence that others may have seen: the server must never issue a lower one again. */

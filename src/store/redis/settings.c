@@ -1,5 +1,6 @@
 /*
- * What the server's settings mean for the promises, read once at opening.
+ * What the server's settings mean for the promises, read at opening. Only whether the server may
+ * drop records is read again for each connection: after a failover it may be a different server.
  *
  * INFO is allowed nearly everywhere; CONFIG GET often is not on managed servers. Settings that
  * could not be read are reported, like those that are weak.
@@ -77,21 +78,54 @@ static enum status version_check(const struct redis *self, struct slice info, st
 }
 
 /* Policies named volatile-… drop only keys with an expiry, and no key of ours has one. */
+static bool policy_evicts(struct slice policy)
+{
+    return slice_starts(policy, SLICE_LIT("allkeys-"));
+}
+
+static enum status policy_refuse(
+    const struct redis *self, struct slice policy, enum status status, struct err *err)
+{
+    (void)err_set(err, status,
+        "maxmemory-policy of the Redis server at '%s' is '%.*s': it would drop live records",
+        self->link.where, SLICE_ARGS(policy));
+    err_hint(err, "set maxmemory-policy to noeviction");
+    return status;
+}
+
 static enum status policy_check(struct redis *self, struct slice info, struct err *err)
 {
     struct slice policy = info_find(info, "maxmemory_policy");
     if (policy.len == 0) {
         caution_add(self, "maxmemory-policy cannot be read: the server may drop live records "
                           "when its memory is full");
+    } else if (policy_evicts(policy) && self->read_only) {
+        caution_add(self,
+            "maxmemory-policy is %.*s: when its memory is full, the server drops live records",
+            SLICE_ARGS(policy));
+    } else if (policy_evicts(policy)) {
+        return policy_refuse(self, policy, E_INVALID, err);
     }
-    if (!slice_starts(policy, SLICE_LIT("allkeys-")) || self->read_only) {
-        return OK;
+    return OK;
+}
+
+enum status settings_check_again(struct redis *self, struct err *err)
+{
+    enum status status = OK;
+    struct slice info = SLICE_EMPTY;
+    ASSERT(!self->read_only); /* it would lose nothing */
+    redisReply *reply = ask(self, (const char *const[]){"INFO", "memory"}, 2);
+    (void)reply_text(reply, &info);
+    struct slice policy = info_find(info, "maxmemory_policy");
+    if (policy_evicts(policy)) {
+        status = policy_refuse(self, policy, E_UNAVAILABLE, err);
+        redis_link_close(&self->link);
     }
-    (void)err_set(err, E_INVALID,
-        "maxmemory-policy of the Redis server at '%s' is '%.*s': it would drop live records",
-        self->link.where, SLICE_ARGS(policy));
-    err_hint(err, "set maxmemory-policy to noeviction");
-    return E_INVALID;
+    freeReplyObject(reply);
+    return status == OK && !link_is_open(&self->link)
+               ? err_set(err, E_UNAVAILABLE, "the Redis server at '%s' does not answer",
+                     self->link.where)
+               : status;
 }
 
 static void append_check(struct redis *self, struct slice info)
