@@ -454,6 +454,7 @@ static bool put_properties(struct amqp_source *self, struct broker_message *mess
         const char *name;
         amqp_bytes_t value;
     } texts[] = {{AMQP_BASIC_CONTENT_TYPE_FLAG, "content-type", properties->content_type},
+        {AMQP_BASIC_CONTENT_ENCODING_FLAG, "content-encoding", properties->content_encoding},
         {AMQP_BASIC_MESSAGE_ID_FLAG, "message-id", properties->message_id},
         {AMQP_BASIC_CORRELATION_ID_FLAG, "correlation-id", properties->correlation_id},
         {AMQP_BASIC_TYPE_FLAG, "type", properties->type},

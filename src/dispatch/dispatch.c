@@ -151,6 +151,146 @@ void dispatch_offer(struct dispatch *dispatch, unsigned loop, const struct recor
     dispatch_plan_give(dispatch, plan);
 }
 
+/* Whether it goes after others. */
+static bool is_ordered(
+    const struct dispatch_plan *plan, const struct record *record, const struct mem *mem)
+{
+    struct arena arena;
+    struct op_id before;
+    if (plan->kind->after != NULL && plan->kind->after(record, &before)) {
+        return true;
+    }
+    arena_init(&arena, mem, 1 << 20);
+    bool has_lane = plan->kind->lane != NULL && plan->kind->lane(plan, record, &arena).len > 0;
+    arena_release(&arena);
+    return has_lane;
+}
+
+/* Take a place for the record that is about to be enqueued. NULL: not now. */
+static struct dispatching *start_run(struct dispatch_worker *worker,
+    const struct dispatch_plan *plan, const struct record *record, struct slice body)
+{
+    static const struct op_id none = {{0}};
+    struct job *job = job_new(worker->dispatch, &none);
+    struct dispatching *run = job == NULL ? NULL : run_new(worker);
+    bool is_started = run != NULL && run_body(run, body) == OK && job_aim(job, plan, record) &&
+                      job_start(job, run, worker);
+    if (!is_started && run != NULL) {
+        run_drop(run);
+    }
+    if (!is_started && job != NULL) {
+        job_drop(job);
+    }
+    return is_started ? run : NULL;
+}
+
+/* START_NOW: with the run that has taken a place. Else the start's gauge is set, if it is SOON. */
+static enum start_when start_by(struct dispatch_worker *worker, const struct dispatch_plan *plan,
+    struct dispatch_start *start, struct dispatching **ret_run)
+{
+    const struct request *request = &start->enqueue->request;
+    /* As far as its kind looks at it to find target and lane. */
+    struct record record = {.kind = request_record_kind(request),
+        .key = request->key,
+        .source = request->source,
+        .detail = request->detail};
+    const struct dispatch_target *target = plan->kind->target(plan, &record);
+    if (target == NULL || is_ordered(plan, &record, worker->dispatch->mem)) {
+        return START_NEVER;
+    }
+    enum start_when when = job_start_when(worker, target);
+    start->gauge = target->gauge;
+    *ret_run = when == START_NOW ? start_run(worker, plan, &record, start->body) : NULL;
+    return when == START_NOW && *ret_run == NULL ? START_NEVER : when;
+}
+
+/* Begin it, unless it is to be held back. True: ready was called. */
+static bool start_or_hold(struct dispatch_worker *worker, struct dispatch_start *start)
+{
+    struct dispatch *dispatch = worker->dispatch;
+    enum record_kind kind = request_record_kind(&start->enqueue->request);
+    struct dispatch_plan *plan = dispatch_plan_take(dispatch, kind);
+    struct dispatching *run = NULL;
+    enum start_when when = plan == NULL ? START_NEVER : start_by(worker, plan, start, &run);
+    dispatch_plan_give(dispatch, plan);
+    if (when != START_SOON) {
+        start->ready(start, run == NULL ? NULL : run_claim_with(run));
+    }
+    return when != START_SOON;
+}
+
+/* Those that come first are first, unless their target is full: a different one may be free. */
+void dispatch_starts(struct dispatch_worker *worker)
+{
+    int64_t now_ms = (int64_t)net_loop_now(worker_loop(worker));
+    const struct dispatch_gauge *full = NULL;
+    struct dispatch_start *at = worker->starts, *kept = NULL, **last = &kept;
+    worker->starts = NULL; /* ready may lead to the next one */
+    while (at != NULL) {
+        struct dispatch_start *next = at->next;
+        bool is_late = at->until_ms <= now_ms || atomic_load(&worker->dispatch->is_draining);
+        bool is_over = is_late || (at->gauge != full && start_or_hold(worker, at));
+        if (is_late) {
+            at->ready(at, NULL);
+        }
+        if (is_over) {
+            worker->start_count--;
+            atomic_fetch_sub(&worker->dispatch->at_work, 1);
+            http_server_turn(worker->dispatch->server, worker->number);
+        } else {
+            full = at->gauge;
+            *last = at;
+            last = &at->next;
+        }
+        at = next;
+    }
+    *last = worker->starts;
+    worker->starts = kept;
+    if (worker->starts != NULL) {
+        net_loop_deadline(
+            worker_loop(worker), &worker->start_deadline, (uint64_t)worker->starts->until_ms);
+    }
+}
+
+static void on_start_late(struct net_deadline *deadline, uint64_t now_ms)
+{
+    (void)now_ms;
+    dispatch_starts(CONTAINER_OF(deadline, struct dispatch_worker, start_deadline));
+}
+
+/* Nothing is durable yet: a crash forgets it, and its sender got no answer. */
+static void hold_back(struct dispatch_worker *worker, struct dispatch_start *start)
+{
+    struct dispatch_start **last = &worker->starts;
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    *last = start;
+    start->next = NULL;
+    start->until_ms = (int64_t)net_loop_now(worker_loop(worker)) + START_MS;
+    worker->start_count++;
+    atomic_fetch_add(&worker->dispatch->at_work, 1);
+    if (worker->starts == start) {
+        net_loop_deadline(worker_loop(worker), &worker->start_deadline, (uint64_t)start->until_ms);
+    }
+}
+
+void dispatch_start_with(struct dispatch *dispatch, unsigned loop, struct dispatch_start *start)
+{
+    const struct engine_call *enqueue = start->enqueue;
+    const struct request *request = &enqueue->request;
+    struct dispatch_worker *worker = &dispatch->workers[loop];
+    ASSERT(loop < dispatch->worker_count);
+    bool is_due = request->kind == REQUEST_ENQUEUE && request->status != RECORD_WAITING &&
+                  request->delay_ms == 0 && request->not_before_ms == 0;
+    /* A call that waits cannot be in a group. */
+    if (!is_due || enqueue->wait_ms > 0 || worker->start_count >= STARTS_MAX) {
+        start->ready(start, NULL);
+    } else if (!start_or_hold(worker, start)) {
+        hold_back(worker, start);
+    }
+}
+
 /* The run of a granted record, with copies of what it was granted. NULL: out of memory. */
 static struct dispatching *run_of(
     struct dispatch_worker *worker, const struct dispatch_granted *granted)
@@ -160,9 +300,8 @@ static struct dispatching *run_of(
         return NULL;
     }
     run->granted = *granted;
-    run->is_granted = true;
     if (record_copy(granted->record, &run->arena, &run->record) != OK ||
-        arena_copy(&run->arena, granted->body, &run->granted.body) != OK) {
+        run_body(run, granted->body) != OK) {
         run_drop(run);
         return NULL;
     }
@@ -409,6 +548,8 @@ void dispatch_end(struct dispatch *dispatch, unsigned loop)
     }
     upstreams_detach(dispatch->upstreams, loop);
     wake_none(worker);
+    ASSERT(worker->starts == NULL); /* the dispatcher was idle */
+    net_wheel_remove(wheel, &worker->start_deadline);
     net_wheel_remove(wheel, &worker->pump_deadline);
     net_wheel_remove(wheel, &worker->oldest_deadline);
 }
@@ -424,6 +565,7 @@ static struct dispatch_worker *workers_new(struct dispatch *dispatch, unsigned c
         workers[i] = (struct dispatch_worker){.dispatch = dispatch,
             .number = i,
             .pump_deadline = {.due = on_pump},
+            .start_deadline = {.due = on_start_late},
             .oldest_deadline = {.due = on_oldest},
             .cut = {.run = cut_here}};
         dispatch->worker_count = i + 1;

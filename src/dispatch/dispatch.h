@@ -15,7 +15,8 @@
  * Does not:  know what an effect, a command or a delivery is.
  * Crash:     before the claim is durable: nothing happened, and the record is found again. After
  *            that, and before its settling is durable: the record is unknown at the next start, or
- *            when its holder is seen to be gone. Perhaps nothing was sent: nobody can tell.
+ *            when its holder is seen to be gone. Perhaps nothing was sent: nobody can tell. A
+ *            record that was claimed in the commit that enqueued it is never seen pending first.
  * Threads:   every loop of the server runs the machine (impl.h). A call, with all functions of its
  *            kind, stays on one loop; calls of different loops run at the same time, so a kind's
  *            functions share nothing that changes without a lock. dispatch_offer and the functions
@@ -211,6 +212,34 @@ void dispatch_plan_drop(struct dispatch *dispatch, struct dispatch_plan *plan);
  * (queue full, draining, no memory, not due yet), the record is found later: nothing is lost. Any
  * thread that holds no lock; loop: the one that this is called on, or DISPATCH_NO_LOOP. */
 void dispatch_offer(struct dispatch *dispatch, unsigned loop, const struct record *record);
+
+/*
+ * A record that is about to be enqueued. If its call can begin at once, it is claimed in the commit
+ * that enqueues it, which saves a commit: it is due and has no order, no call waits for its target,
+ * and the target admits one more (places, rate, breaker). The place is taken first, and given back
+ * if nothing is enqueued, because it is a duplicate for example. If only a place is missing, and
+ * calls of the target are short, the enqueue is held back for some milliseconds.
+ * The caller's memory, until ready is called.
+ */
+struct dispatch_start {
+    /* Set by the caller. */
+    const struct engine_call *enqueue;
+    struct slice body; /* what the enqueue keeps, in plain; copied */
+    /* Submit the enqueue now. With a claim, which must follow it in one group, or be given to
+     * dispatch_claim_refused: the record is then the dispatcher's, so do not offer it. NULL: submit
+     * it alone, and offer its record. Called exactly once, on the same loop, perhaps before
+     * dispatch_start_with returns. */
+    void (*ready)(struct dispatch_start *start, struct engine_call *claim);
+
+    /* The dispatcher's. */
+    struct dispatch_start *next;
+    const struct dispatch_gauge *gauge; /* where a place is missing */
+    int64_t until_ms;                   /* by the loop's clock: no longer */
+};
+/* On this loop, which holds no lock. */
+void dispatch_start_with(struct dispatch *dispatch, unsigned loop, struct dispatch_start *start);
+/* The engine did not take the group. On the same loop. */
+void dispatch_claim_refused(struct engine_call *claim, const struct err *err);
 
 /* A record granted to this process, for a caller that wants to know when it is settled. */
 struct dispatch_granted {

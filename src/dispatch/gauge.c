@@ -115,6 +115,7 @@ void gauge_ended(struct dispatch_gauge *gauge, int64_t took_ms)
 {
     gauge->calls[metrics_delay(took_ms)]++;
     gauge->call_ms_sum += (uint64_t)took_ms;
+    gauge->call_ms_mean += took_ms - gauge->call_ms_mean / CALL_MEAN_OF;
 }
 
 static int64_t older(int64_t a_ms, int64_t b_ms)

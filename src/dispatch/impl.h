@@ -9,8 +9,8 @@
  *        offered    │          ▼                    ├─ hold ─▶ (over)
  *           └───────┼───────▶ QUEUED                ├─ again ─▶ SETTLING
  *                   │          │ its turn           └─ ask ──▶ CALLING
- *                   │          ▼
- *                   │       CLAIMING ─ somebody else was faster ─▶ (over)
+ *   about to be     │          ▼
+ *   enqueued ───────┼─────▶ CLAIMING ─ somebody else was faster, or it is a duplicate ─▶ (over)
  *                   │          │     ─ the one before it in its lane is not over ─▶ RESTING
  *                   │          │ claimed, durably (P6)
  *                   │          ▼
@@ -24,6 +24,7 @@
  *   READING → CALLING    on_read       it is unknown, and the provider can be asked
  *   READING → SETTLING   on_read       it is unknown, and may be sent again
  *   QUEUED → CLAIMING    next_turn     it is its turn
+ *   FOUND → CLAIMING     job_start     it is claimed in the commit that enqueues it
  *   FOUND → CALLING      run_granted   it is granted already (dispatch_run)
  *   CLAIMING → CALLING   on_claimed    it is ours
  *   CLAIMING → SETTLING  drop_stale    a newer version of its source was sealed meanwhile
@@ -35,7 +36,8 @@
  *   DJ1 a QUEUED job is in a lane of its target and has no run. A FOUND job is in the list of found
  *       jobs. A RESTING job has a deadline. CLAIMING, CALLING, SETTLING and READING have a run.
  *   DJ2 a record has at most one job (the table by id). If its due is found meanwhile, the job
- *       notes it and reads the record again when it is over: no due is lost.
+ *       notes it and reads the record again when it is over: no due is lost. A job from job_start
+ *       is in the table when its record has an id: once it is enqueued durably (on_claimed_with).
  *   DJ3 CALLING has a grant of this process and settles under its fence, or it is a question (P6).
  *       Nothing is sent when the lease no longer covers the call (P1): run.c, check_lease.
  *   DJ5 an ordered job keeps its lane while it rests, so that later jobs do not overtake it. The
@@ -80,11 +82,18 @@ enum {
     READS_MAX = 64,                    /* records read at a time */
     QUESTIONS_MAX = 16,                /* at a time: a provider that was down is not overrun */
     RUNS_MAX = 1024,                   /* claimed, called or settled at a time */
+    STARTS_MAX = 256,                  /* enqueues of one loop that are held back for a place … */
+    START_MS = 10,                     /* … for at most this long, about as long as a flush … */
+    START_QUEUE = 2,                   /* … if calls usually take no longer, and at most this many
+                                          times as many as it has places wait */
+    RUNS_STARTED_MAX = RUNS_MAX / 2,   /* with more, records wait for their turn: no target may keep
+                                          the others from a run */
     RUNS_AHEAD_MAX = 8,                /* a loop with this many runs more than a different one hands
                                           it the next: fewer would cost wake-ups under any load */
     TENANT_BUCKETS = 64,               /* of one target, by the tenant's name */
     FOUND_MAX = 1 << 11,               /* dues in transit from the engine's thread */
     CONCURRENCY_USUAL = 64,
+    CALL_MEAN_OF = 16,     /* calls of a moving mean */
     ORDER_MS = 200,        /* until a job asks again whether the one before it is over, when that is
                               with a different process */
     AGAIN_MS = 1000,       /* after the store could not be reached, or memory was short */
@@ -151,10 +160,10 @@ struct dispatching {
     struct dispatch_call call;
     struct dispatch_granted granted; /* from dispatch_run; done NULL: we claimed it ourselves */
     struct door_grant grant;         /* CALLING, and not a question: when it was granted */
-    bool is_granted;
-    bool has_place;   /* in its target: DJ4 */
-    bool is_question; /* it is counted as a question */
-    uint64_t ticket;  /* of the breaker */
+    bool has_plain;                  /* call.body was given to us, and is not sealed */
+    bool has_place;                  /* in its target: DJ4 */
+    bool is_question;                /* it is counted as a question */
+    uint64_t ticket;                 /* of the breaker */
     uint64_t started_nanos;
     uint64_t called_nanos;     /* when the call began … */
     int64_t delay_ms;          /* … and how long after its due time; -1: it did not wait */
@@ -195,6 +204,7 @@ struct dispatch_gauge {
     uint64_t delay_ms_sum;               /* their sum */
     uint64_t calls[METRICS_DELAYS];      /* calls ended, by how long they took */
     uint64_t call_ms_sum;                /* their sum */
+    int64_t call_ms_mean;                /* moving mean of the latest, times CALL_MEAN_OF */
     struct gauge_tenant *tenants[TENANT_BUCKETS];
 };
 
@@ -205,6 +215,9 @@ struct dispatch_worker {
     unsigned runs;                       /* that belong to it; under the lock */
     bool is_pumping;                     /* a call may end before it has begun */
     struct dispatching *spare;           /* memory for its next run; NULL: none */
+    struct dispatch_start *starts;       /* held back for a place, oldest first */
+    unsigned start_count;                /* of them; each counts in at_work */
+    struct net_deadline start_deadline;  /* of the oldest */
     struct net_deadline pump_deadline;   /* a rate or a breaker lets the next one begin */
     struct net_deadline oldest_deadline; /* when to update the gauges */
     struct net_task cut;
@@ -321,6 +334,21 @@ void job_over(struct job *job);
 bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record);
 /* Find the lane of a record. False: it has no target now, or no memory. Takes the lock. */
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record);
+/* Whether a record may be claimed with its enqueue. */
+enum start_when {
+    START_NOW,   /* nothing waits for its target, and a call may begin */
+    START_SOON,  /* it may when some short calls have ended */
+    START_NEVER, /* it waits for its turn like any other */
+};
+/* Takes the lock. */
+enum start_when job_start_when(
+    struct dispatch_worker *worker, const struct dispatch_target *target);
+/* Take a place of its target, if that is possible now, for a job that is aimed and needs no turn.
+ * False: it is not. Takes the lock. */
+bool job_start(struct job *job, struct dispatching *run, struct dispatch_worker *worker);
+/* Start the enqueues that were held back, as far as there are places, and those that have waited
+ * long enough. On the worker's loop, without the lock. */
+void dispatch_starts(struct dispatch_worker *worker);
 /* Read, claim and call whatever is possible now. On the worker's loop, without the lock. */
 void dispatch_pump(struct dispatch_worker *worker);
 
@@ -337,5 +365,9 @@ void run_begin(struct dispatching *run);
 void run_hand(struct dispatching *run);
 /* Call a record that was granted before: run->granted, run->record. */
 void run_granted(struct dispatching *run);
+/* The claim for dispatch_claim_with. */
+struct engine_call *run_claim_with(struct dispatching *run);
+/* Keep a body that is not sealed. */
+enum status run_body(struct dispatching *run, struct slice plain) MUST_CHECK;
 
 #endif

@@ -5,7 +5,7 @@
 
 #define TO(state) (1u << JOB_##state)
 static const unsigned nexts[JOB_STATES] = {
-    [JOB_FOUND] = TO(READING) | TO(QUEUED) | TO(CALLING),
+    [JOB_FOUND] = TO(READING) | TO(QUEUED) | TO(CLAIMING) | TO(CALLING),
     [JOB_READING] = TO(QUEUED) | TO(CALLING) | TO(SETTLING) | TO(RESTING),
     [JOB_QUEUED] = TO(CLAIMING),
     [JOB_CLAIMING] = TO(CALLING) | TO(SETTLING) | TO(RESTING),
@@ -361,6 +361,56 @@ static struct dispatching *next_run(struct dispatch_worker *worker, struct turn 
     return run;
 }
 
+/* Whether a call to the target may begin without a turn. A waiting call goes first, also one of a
+ * different tenant or type: then the new one waits for its turn after it. Under the lock. */
+static bool may_start(struct dispatch *dispatch, struct dispatch_gauge *gauge, int64_t now_ms)
+{
+    int64_t wait_ms = 0; /* the record waits for that, when it is offered */
+    return gauge->turns.ring == NULL && dispatch->runs < RUNS_STARTED_MAX &&
+           gauge_admits(gauge, now_ms, &wait_ms);
+}
+
+/* Calls that end soon, and few that wait for their end: the enqueue is worth holding back. Whoever
+ * creates more than can be sent is slowed down by that, a little. Under the lock. */
+static bool may_start_soon(struct dispatch_gauge *gauge, int64_t now_ms)
+{
+    return gauge->call_ms_mean <= START_MS * CALL_MEAN_OF &&
+           gauge->turns.waiting <= START_QUEUE * (uint64_t)gauge->concurrency &&
+           breaker_admits(&gauge->breaker, now_ms);
+}
+
+enum start_when job_start_when(struct dispatch_worker *worker, const struct dispatch_target *target)
+{
+    struct dispatch *dispatch = worker->dispatch;
+    int64_t now_ms = (int64_t)net_loop_now(worker_loop(worker));
+    dispatch_lock(dispatch);
+    enum start_when when = atomic_load(&dispatch->is_draining)          ? START_NEVER
+                           : may_start(dispatch, target->gauge, now_ms) ? START_NOW
+                           : may_start_soon(target->gauge, now_ms)      ? START_SOON
+                                                                        : START_NEVER;
+    dispatch_unlock(dispatch);
+    return when;
+}
+
+bool job_start(struct job *job, struct dispatching *run, struct dispatch_worker *worker)
+{
+    struct dispatch_gauge *gauge = job->gauge;
+    int64_t now_ms = (int64_t)net_loop_now(worker_loop(worker));
+    int64_t wait_ms = 0;
+    dispatch_lock(job->dispatch);
+    bool may = !atomic_load(&job->dispatch->is_draining) &&
+               may_start(job->dispatch, gauge, now_ms) &&
+               rate_take(&job->tenant->rate, gauge->rate, now_ms, &wait_ms);
+    if (may) {
+        run_enter(run, job, worker);
+        run->has_place = true;
+        run->ticket = gauge_enter(gauge, now_ms);
+        job_move(job, JOB_CLAIMING);
+    }
+    dispatch_unlock(job->dispatch);
+    return may;
+}
+
 /* At most once a second, and after the last change. */
 static void look_soon(struct dispatch_worker *worker)
 {
@@ -390,6 +440,7 @@ void dispatch_pump(struct dispatch_worker *worker)
             run_hand(run);
         }
     }
+    dispatch_starts(worker);
     worker->is_pumping = false;
     look_soon(worker);
     if (turn.wait_ms > 0) {

@@ -2,7 +2,8 @@
  * The life of an active job, in the order in which it happens:
  *
  *   run_begin    a found record is read: if pending it is queued, if unknown its kind decides
- *   claim        the durable grant (P6); on_claimed
+ *   claim        the durable grant (P6); on_claimed. For a record that is not enqueued yet,
+ *                run_claim_with: its claim is in the same commit; on_claimed_with
  *   call         the request is composed and sent; on_called
  *   settle       the kind's calls for the answer go to the engine as one group; on_settled
  *
@@ -34,9 +35,22 @@ struct dispatching *run_new(struct dispatch_worker *worker)
     return run;
 }
 
+enum status run_body(struct dispatching *run, struct slice plain)
+{
+    run->has_plain = true;
+    return arena_copy(&run->arena, plain, &run->call.body);
+}
+
 void run_drop(struct dispatching *run)
 {
     struct dispatch_worker *worker = run->worker;
+    if (run->call.body.len > 0) { /* a payload in plain */
+        union {
+            const char *in;
+            char *out;
+        } body = {.in = run->call.body.data};
+        mem_wipe(body.out, run->call.body.len);
+    }
     arena_release(&run->arena);
     if (worker->spare == NULL) {
         worker->spare = run;
@@ -93,13 +107,6 @@ static void run_release(struct dispatching *run)
 {
     outcall_release(&run->out);
     dispatch_plan_give(dispatch_of(run), run->plan);
-    if (run->call.body.len > 0) { /* a decrypted payload */
-        union {
-            const char *in;
-            char *out;
-        } body = {.in = run->call.body.data};
-        mem_wipe(body.out, run->call.body.len);
-    }
     run_drop(run);
 }
 
@@ -365,7 +372,7 @@ static void on_claimed(struct dispatching *run)
     run->record = claim->decision.next;
     run->grant = door_grant_of(claim);
     run->call.now_ms = claim->now_ms;
-    run->call.body = claim->first_body;
+    run->call.body = run->has_plain ? run->call.body : claim->first_body;
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* DJ3 */
     dispatch_lock(dispatch);
@@ -388,15 +395,91 @@ static int64_t lease_ms(struct dispatch *dispatch, const struct job *job)
     return ms < LIMIT_LEASE_MS_MAX ? ms : LIMIT_LEASE_MS_MAX;
 }
 
-static void claim(struct dispatching *run)
+static struct request claim_of(const struct dispatching *run)
 {
     struct dispatch *dispatch = run->job->dispatch;
-    struct request request = {.kind = REQUEST_CLAIM,
+    return (struct request){.kind = REQUEST_CLAIM,
         .policy = {.lease_ms = lease_ms(dispatch, run->job),
             /* After a crash an unknown record is found again too: its kind says what to do. */
             .on_unknown = ON_UNKNOWN_RECONCILE},
         .holder = engine_incarnation(door_engine(dispatch->door))};
+}
+
+static void claim(struct dispatching *run)
+{
+    struct request request = claim_of(run);
     submit_one(run, &request, on_claimed);
+}
+
+/* ---- claimed in the commit that enqueues it ------------------------------------------------ */
+
+/* Nothing was enqueued that this job could call. It is in no table: DJ2. */
+static void give_back(struct dispatching *run)
+{
+    struct job *job = run->job;
+    struct dispatch_worker *worker = run->worker;
+    struct dispatch *dispatch = worker->dispatch;
+    dispatch_lock(dispatch);
+    rate_give(&job->tenant->rate);
+    run_leave(run); /* DJ4: with its place and its ticket of the breaker */
+    job_drop(job);
+    dispatch_unlock(dispatch);
+    run_release(run);
+    dispatch_pump(worker);
+    atomic_fetch_sub(&dispatch->at_work, 1);
+}
+
+/*
+ * The group is decided, durably. A crash before this is durable: nothing happened. After it, until
+ * the call is settled: as after any claim, the record is unknown at the next start, and its kind
+ * says what to do. Without this commit for both, the record would be pending for the time of one
+ * commit, and a crash in just that time would leave it so. It is the same window between claim and
+ * call, which begins earlier in the life of the record.
+ */
+static void on_claimed_with(struct dispatching *run)
+{
+    static const struct op_id none = {{0}};
+    struct job *job = run->job;
+    const struct engine_call *claim = &run->claim.engine;
+    const struct op_id *id = &claim->request.operation_id;
+    bool is_made = !op_id_equal(id, &none);
+    dispatch_lock(job->dispatch);
+    struct job *other = is_made ? job_find(job->dispatch, id) : NULL;
+    if (other != NULL) { /* its lease is over already, or it was enqueued again */
+        other->is_due_again = other->state != JOB_QUEUED && other->state != JOB_FOUND;
+    } else if (is_made) {
+        job->operation_id = *id;
+        job_enter(job);
+    }
+    dispatch_unlock(job->dispatch);
+    if (!is_made || other != NULL) {
+        give_back(run);
+    } else if (claim->err.status == OK && claim->decision.kind == DECISION_NOTHING) {
+        dispatch_lock(job->dispatch);
+        rate_give(&job->tenant->rate);
+        dispatch_unlock(job->dispatch);
+        leave(run, 1); /* it is pending: read it, and let it wait for its turn */
+    } else {
+        job->due_ms = claim->now_ms; /* since the same commit: it did not wait */
+        on_claimed(run);
+    }
+}
+
+struct engine_call *run_claim_with(struct dispatching *run)
+{
+    run->claim = (struct door_call){.engine = {.request = claim_of(run),
+                                        .arena = &run->arena,
+                                        .done = on_one_done,
+                                        .claims_previous = true}};
+    run->claim.engine.request.actor = actor;
+    run->then = on_claimed_with;
+    return &run->claim.engine;
+}
+
+void dispatch_claim_refused(struct engine_call *claim, const struct err *err)
+{
+    claim->err = *err;
+    on_one_done(claim);
 }
 
 /* ---- in order ------------------------------------------------------------------------------ */
@@ -599,7 +682,7 @@ static enum status open_body(struct dispatching *run, struct err *err)
     const struct record_key *key = &run->record.key;
     struct slice sealed = run->call.body;
     struct buf plain;
-    if (run->is_granted || sealed.len == 0) {
+    if (run->has_plain || sealed.len == 0) {
         return OK;
     }
     run->call.body = SLICE_EMPTY;
@@ -625,8 +708,8 @@ static enum status compose(struct dispatching *run, struct err *err)
     if (atomic_load(&run->job->dispatch->is_cut)) {
         return err_set(err, E_UNAVAILABLE, "the server ends");
     }
-    enum status status = uuid_new(call->request_id, err);
-    status = status == OK ? rand_bytes(&call->random, sizeof call->random, err) : status;
+    enum status status = uuid_new_name(call->request_id, err);
+    status = status == OK ? rand_names(&call->random, sizeof call->random, err) : status;
     status = status == OK ? open_body(run, err) : status;
     return status == OK ? run->plan->kind->compose(call, err) : status;
 }
@@ -762,8 +845,8 @@ struct engine_call *dispatch_settle_new(struct dispatch_call *call)
     if (call->call_count == 0) {
         made->request.operation_id = call->record->operation_id;
         made->request.fence = call->record->fence;
-        (void)!builder_trace(
-            NULL, slice_str(call->request_id), SLICE_EMPTY, call->mem, &made->request.trace, NULL);
+        made->request.trace = builder_trace_again(
+            call->record->trace, slice_str(call->request_id), SLICE_EMPTY, call->arena);
     }
     call->calls[call->call_count++] = made;
     return made;
@@ -986,7 +1069,6 @@ void run_granted(struct dispatching *run)
     int64_t wait_ms = 0;
     run->grant = run->granted.grant;
     run->call.now_ms = run->grant.now_ms;
-    run->call.body = run->granted.body;
     run->plan = dispatch_plan_take(dispatch_of(run), run->record.kind);
     if (run->plan != NULL && job_aim(run->job, run->plan, &run->record) &&
         take_place(run, &wait_ms)) {

@@ -171,7 +171,7 @@ static enum status compose(struct later_ack *self, struct err *err)
     struct effects *effects = request->state;
     struct dispatch_call *call = &self->call;
     struct config *config = effects_config(effects);
-    enum status status = rand_bytes(&call->random, sizeof call->random, err);
+    enum status status = rand_names(&call->random, sizeof call->random, err);
     call->now_ms = self->query.query.call.now_ms;
     call->arena = request->exchange->arena;
     call->mem = &request->mem;

@@ -3,8 +3,12 @@
  *
  *     read > admit > submit > (engine) > offer > answer, or wait for its end > answer
  *
+ * If it can be sent at once, the dispatcher claims it in the same commit, and need not be offered
+ * it. The answer is the same: it says what this request did.
+ *
  * A crash before the commit: nothing happened, and no answer was sent. After it and before the
- * answer: the effect exists and is sent; the same envelope finds it again.
+ * answer: the effect exists, and is sent, or is unknown because it was claimed; the same envelope
+ * finds it again.
  */
 #include <stdio.h>
 
@@ -12,6 +16,8 @@
 #include "base/limits.h"
 #include "base/macros.h"
 #include "canon/diff.h"
+#include "canon/jcs.h"
+#include "dispatch/dispatch.h"
 #include "effect/impl.h"
 
 enum {
@@ -29,6 +35,10 @@ struct arrival {
     struct buf answer; /* has room for a 202 before the engine is called */
     int64_t wait_ms;   /* left to wait for its end; 0: do not wait */
     bool is_made;      /* it was the first, and has been offered already */
+    bool is_claimed;   /* the dispatcher has it, if it was the first */
+    struct dispatch_start start;
+    struct engine_call *calls[2]; /* with the dispatcher's claim … */
+    struct door_group group;      /* … in one commit */
 };
 
 static struct effects *effects_of(const struct arrival *arrival)
@@ -54,26 +64,33 @@ static void report(struct arrival *arrival, unsigned status, size_t diff_bytes)
     door_report(effects_of(arrival)->door, request->exchange->loop, &told);
 }
 
+/* The effect's id, as its document has it: the caller may have given one. */
+static struct slice name_of(
+    const struct record *record, struct arena *arena, char id[KIND_ID_TEXT_BYTES])
+{
+    struct effect_detail detail = {.ordinal = 0};
+    struct err err;
+    if (effect_detail_may_have(record->detail, "effect_id")) {
+        /* An invalid detail is reported when the whole effect is shown; the id is enough here. */
+        (void)!effect_detail_decode(record->detail, arena, &detail, &err);
+    }
+    return effect_name(record, &detail, id);
+}
+
 /* The effect exists and is not settled yet. */
 static void answer_accepted(struct arrival *arrival)
 {
     struct api_request *request = arrival->request;
     const struct record *record = &arrival->door.engine.decision.next;
-    struct effect_detail detail = {.ordinal = 0};
     struct jsonw json = {.out = &arrival->answer};
     char id[KIND_ID_TEXT_BYTES];
     char url[64];
-    struct err err;
-    if (effect_detail_may_have(record->detail, "effect_id")) {
-        /* An invalid detail is reported when the whole effect is shown; the id is enough here. */
-        (void)!effect_detail_decode(record->detail, request->exchange->arena, &detail, &err);
-    }
     (void)snprintf(
         url, sizeof url, "/v1/effects/%s", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
     jsonw_open(&json, NULL, '{');
     jsonw_str(&json, "decision",
         arrival->is_made ? "first_seen" : decision_name(arrival->door.engine.decision.kind));
-    jsonw_bytes(&json, "effect_id", effect_name(record, &detail, id));
+    jsonw_bytes(&json, "effect_id", name_of(record, request->exchange->arena, id));
     jsonw_bytes(&json, "idempotency_key", record->key.key);
     jsonw_str(&json, "status", kind_word(RECORD_EFFECT, record->status, record->attempt));
     if (kind_uncertain(RECORD_EFFECT, record->status)) {
@@ -148,9 +165,10 @@ static void answer_conflict(struct arrival *arrival)
     bool truncated = false;
     char id[KIND_ID_TEXT_BYTES];
     const struct record *record = &arrival->door.engine.decision.next;
-    buf_init(&extra, &arrival->request->mem, LIMIT_DIFF_BYTES_MAX + 256);
-    buf_printf(&extra,
-        "\"effect_id\":\"%s\",\"diff\":", kind_id_put(id, RECORD_EFFECT, &record->operation_id));
+    buf_init(&extra, &arrival->request->mem, LIMIT_DIFF_BYTES_MAX + ANSWER_BYTES);
+    buf_str(&extra, "\"effect_id\":");
+    jcs_put_string(&extra, name_of(record, arrival->request->exchange->arena, id));
+    buf_str(&extra, ",\"diff\":");
     size_t start = extra.len;
     if (put_diff(arrival, &extra, &truncated) != OK) {
         extra.len = start;
@@ -166,6 +184,7 @@ static void answer_conflict(struct arrival *arrival)
             .detail = SLICE_LIT("the key was used with a different payload; nothing was done"),
             .effect = PROBLEM_EFFECT_NO,
             .retry = PROBLEM_RETRY_NO,
+            .operation_id = slice_str(kind_id_put(id, RECORD_EFFECT, &record->operation_id)),
             .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
 }
 
@@ -191,8 +210,10 @@ static void wait_for_end(struct arrival *arrival)
 static void answer_enqueued(struct arrival *arrival)
 {
     arrival->is_made = true;
-    effects_offer(
-        effects_of(arrival), arrival->request->exchange->loop, &arrival->door.engine.decision.next);
+    if (!arrival->is_claimed) {
+        effects_offer(effects_of(arrival), arrival->request->exchange->loop,
+            &arrival->door.engine.decision.next);
+    }
     if (arrival->wait_ms > 0) {
         wait_for_end(arrival);
     } else {
@@ -256,15 +277,51 @@ static void refused(struct door_call *call)
     answer(CONTAINER_OF(call, struct arrival, door));
 }
 
+static void refused_both(struct door_group *group, const struct err *err)
+{
+    struct arrival *arrival = CONTAINER_OF(group, struct arrival, group);
+    dispatch_claim_refused(arrival->calls[1], err);
+    arrival->door.engine.err = *err;
+    answer(arrival);
+}
+
+static void submit_one(struct arrival *arrival)
+{
+    arrival->door.refused = refused;
+    door_submit(effects_of(arrival)->door, arrival->request->exchange->loop, &arrival->door);
+}
+
+static void on_ready(struct dispatch_start *start, struct engine_call *claim)
+{
+    struct arrival *arrival = CONTAINER_OF(start, struct arrival, start);
+    if (claim == NULL) {
+        submit_one(arrival);
+        return;
+    }
+    arrival->is_claimed = true;
+    arrival->calls[0] = &arrival->door.engine;
+    arrival->calls[1] = claim;
+    arrival->group =
+        (struct door_group){.calls = arrival->calls, .count = 2, .refused = refused_both};
+    door_submit_group(effects_of(arrival)->door, arrival->request->exchange->loop, &arrival->group);
+}
+
 static void submit(struct arrival *arrival)
 {
     struct http_exchange *exchange = arrival->request->exchange;
+    const struct effects *effects = effects_of(arrival);
+    struct engine_call *call = &arrival->door.engine;
     exchange->state = arrival;
     exchange->resume = resume;
-    arrival->door.engine.context = exchange;
-    arrival->door.engine.done = done;
-    arrival->door.refused = refused;
-    door_submit(effects_of(arrival)->door, exchange->loop, &arrival->door);
+    call->context = exchange;
+    call->done = done;
+    if (effects->dispatch == NULL) {
+        submit_one(arrival);
+        return;
+    }
+    arrival->start =
+        (struct dispatch_start){.enqueue = call, .body = arrival->order.payload, .ready = on_ready};
+    dispatch_start_with(effects->dispatch, exchange->loop, &arrival->start);
 }
 
 static void refuse_envelope(

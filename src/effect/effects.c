@@ -96,8 +96,7 @@ enum status effects_new(
     effects->mem = mem;
     effects->door = options->door;
     effects->vault = options->vault;
-    effects->offer = options->offer;
-    effects->offer_context = options->offer_context;
+    effects->dispatch = options->dispatch;
     effects->settler = options->settler;
     effects->config = config_hold(options->config);
     effects_mark_secrets(effects->config, effects->marks);
@@ -231,8 +230,8 @@ struct effect_sender effects_sender(
 
 void effects_offer(struct effects *effects, unsigned loop, const struct record *record)
 {
-    if (effects->offer != NULL) {
-        effects->offer(effects->offer_context, loop, record);
+    if (effects->dispatch != NULL) {
+        dispatch_offer(effects->dispatch, loop, record);
     }
 }
 

@@ -22,6 +22,7 @@
 struct effect_command_calls; /* envelope.h */
 
 struct acknowledgement;
+struct dispatch;
 struct dispatch_call;
 struct effects;
 
@@ -44,10 +45,7 @@ struct effects_options {
         *vault;            /* outlives the door; NULL: no types are configured, and every effect is
                               refused */
     struct config *config; /* held */
-    /* Called with a record that was just made and may be sent, as dispatch_offer. NULL: no
-     * sender. */
-    void (*offer)(void *context, unsigned loop, const struct record *record);
-    void *offer_context;
+    struct dispatch *dispatch;      /* sends what was made; NULL: nobody does */
     struct effects_settler settler; /* zero: none */
 };
 

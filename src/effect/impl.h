@@ -29,8 +29,7 @@ struct effects {
     const struct mem *mem;
     struct door *door;
     const struct vault *vault;
-    void (*offer)(void *context, unsigned loop, const struct record *record);
-    void *offer_context;
+    struct dispatch *dispatch; /* NULL: nobody sends */
     struct effects_settler settler;
     struct effect_intake *intake; /* NULL: without a vault */
     pthread_mutex_t lock;         /* guards config */

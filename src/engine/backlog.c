@@ -23,7 +23,7 @@ struct backlog {
     struct backlog_item *places[PLACES]; /* by hash of kind, tenant and scope */
     size_t count;
     struct backlog_item others[STORE_KINDS]; /* BL2 */
-    /* Of backlog_look: the status that is looked for, and how far. */
+    /* Of backlog_read: the status that is looked for, and how far. */
     enum backlog_status looking; /* BACKLOG_STATUSES: everything was found */
     struct digest after;
     bool is_begun; /* after counts */
@@ -84,6 +84,14 @@ static size_t hash_of(enum record_kind kind, struct slice tenant, struct slice s
     return (size_t)(hash ^ hash >> 29) % PLACES;
 }
 
+/* An empty slice may have no address, which memcpy does not accept. */
+static void put_name(char *at, struct slice name)
+{
+    if (name.len > 0) {
+        memcpy(at, name.data, name.len);
+    }
+}
+
 static struct backlog_item *line_new(
     struct backlog *backlog, enum record_kind kind, struct slice tenant, struct slice scope)
 {
@@ -93,8 +101,8 @@ static struct backlog_item *line_new(
             : mem_zalloc(backlog->mem, 1, sizeof *line + tenant.len + scope.len);
     if (line != NULL) {
         char *names = (char *)(line + 1);
-        memcpy(names, tenant.data, tenant.len);
-        memcpy(names + tenant.len, scope.data, scope.len);
+        put_name(names, tenant);
+        put_name(names + tenant.len, scope);
         line->shown = (struct backlog_line){.kind = kind,
             .tenant = slice_of(names, tenant.len),
             .scope = slice_of(names + tenant.len, scope.len)};
@@ -194,7 +202,7 @@ static enum status skip_absent(struct backlog *backlog, struct store *store, str
     return status;
 }
 
-enum status backlog_look(
+enum status backlog_read(
     struct backlog *backlog, struct store *store, bool *ret_done, struct err *err)
 {
     const struct record *records[BACKLOG_READS_MAX];

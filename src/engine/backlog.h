@@ -3,7 +3,7 @@
  * since when the oldest, by scope and tenant. For the metrics.
  *
  * Embedded store: all changes are made by this process, and are counted as they are committed
- * (backlog_change). Records from before the start are found by backlog_look, a page at a time.
+ * (backlog_change). Records from before the start are found by backlog_read, a page at a time.
  * Shared store: the store reports the figures of one kind at a time (store_ops.backlog), from a
  * bounded number of records; they replace those from before (backlog_begin, backlog_put,
  * backlog_end).
@@ -51,8 +51,8 @@ void backlog_free(struct backlog *backlog);
  * nothing. Without memory for a new line, the record counts as "other". */
 void backlog_change(
     struct backlog *backlog, const struct record *before, const struct record *after);
-/* Look at the next records of an embedded store. *ret_done: there are no more. Fails as scan. */
-enum status backlog_look(
+/* Reads the next records of an embedded store. *ret_done: there are no more. Fails as scan. */
+enum status backlog_read(
     struct backlog *backlog, struct store *store, bool *ret_done, struct err *err) MUST_CHECK;
 
 /* Replace the figures of a kind. */

@@ -199,6 +199,9 @@ static enum status want_step(
     step->want = NULL;
     step->key = step->source = step->lane = NULL;
     work->batch.fences += takes_fence(step->call);
+    if (step->claims != NULL) {
+        return OK; /* its record is made in this batch */
+    }
     if (by_key(step->call)) {
         return want_by_key(cycle, work, step, err);
     }
@@ -424,6 +427,7 @@ static void spread_stale(const struct work *work)
                 (step->key != NULL && step->key->stale) ||
                 (step->source != NULL && step->source->stale) ||
                 (step->lane != NULL && step->lane->stale) ||
+                (step->claims != NULL && step->claims->again) ||
                 (i > 0 && work->order[i - 1]->group == step->group && work->order[i - 1]->again) ||
                 (i + 1 < work->count && work->order[i + 1]->group == step->group &&
                     work->order[i + 1]->again);
@@ -498,8 +502,10 @@ static void rechain(struct cycle *cycle, struct work *work, size_t kept)
 static enum status run_again(struct cycle *cycle, struct work *work, bool give_up, struct err *err)
 {
     for (size_t i = 0; i < work->used; i++) {
-        if (work->stale[i] && work->changes[i].record != NULL) {
-            seen_of(cycle, &work->changes[i].record->key.hash)->stale = true;
+        const struct digest *key = change_key(&work->changes[i]);
+        /* The key of an entry alone must be wanted again: a store may have locked it (S3). */
+        if (key != NULL && (work->stale[i] || work->changes[i].kind == CHANGE_NONE)) {
+            seen_of(cycle, key)->stale = true;
         }
     }
     spread_stale(work);
@@ -546,8 +552,10 @@ static enum status work_begin(struct cycle *cycle, struct work *work,
     for (size_t i = 0; i < count; i++) {
         ASSERT(calls[i]->query == NULL);
         bool depends = i > 0 && calls[i]->needs_previous;
-        work->steps[i] =
-            (struct step){.call = calls[i], .group = depends ? work->steps[i - 1].group : i};
+        ASSERT(i > 0 || !calls[i]->claims_previous); /* a group is never split */
+        work->steps[i] = (struct step){.call = calls[i],
+            .group = depends ? work->steps[i - 1].group : i,
+            .claims = calls[i]->claims_previous ? &work->steps[i - 1] : NULL};
         work->order[i] = &work->steps[i];
         calls[i]->decided = 0;
         depend = depend || depends;

@@ -26,6 +26,7 @@ struct cycle_seen {
 struct step {
     struct engine_call *call;
     size_t group;               /* number of the first call of its dependent group */
+    const struct step *claims;  /* the enqueue before it whose record it claims; NULL: none */
     struct store_want *want;    /* for its record; NULL: it concerns no record */
     struct cycle_seen *key;     /* its record's key; NULL: absent, or none */
     struct cycle_seen *source;  /* its source's record; NULL: it has no source */

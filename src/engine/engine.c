@@ -11,7 +11,7 @@
  *                                 +-----collect--------> ended
  *
  * What holds:
- *   ET1 free   if calls wait, somebody comes for them: the engine's thread is awake, or a seat of a
+ *   ET1 free   if calls wait, a thread comes for them: the engine's thread is awake, or a seat of a
  *              waiting call was nudged since the last turn. A nudged seat that does not come within
  *              a tick is not waited for any longer: the engine's thread takes the turn.
  *       led    a thread that submitted runs one turn. The store is embedded and quick (pace.h), no
@@ -21,12 +21,12 @@
  *              watches it. Nothing is decided meanwhile: what comes makes one larger batch.
  *       own    the engine's thread runs one turn, with the timers.
  *       ended  nothing waits and nothing will: the engine was stopped.
- *   ET2 Whoever has the turn looks again for calls that wait before he leaves it, under the same
- *       lock under which they were added. So a submit during a turn wakes nobody.
+ *   ET2 Before a thread gives the turn back, it checks again for waiting calls, under the lock
+ *       under which they were added. So a submit during a turn wakes no thread.
  *   ET3 A lead is one turn. Then the oldest waiting call's seat is nudged, or the engine's thread
  *       is woken. When that thread asks for the turn, at most OVERTAKES_MAX leads come before it.
  *   ET4 A flight has one batch, which is answered when it has landed and not before (P2). Its seat
- *       lands it; if that does not come within a tick, the engine's thread does.
+ *       lands it; if the seat does not come within a tick, the engine's thread does.
  *
  * past 800 lines because everything that is under the engine's lock is in this file.
  */
@@ -264,7 +264,7 @@ static void count_flush(struct engine *engine, uint64_t took)
 
 /*
  * Waits for the fate of a batch's commit. If it did not happen, or nobody can say, the calls in it
- * learn that, and the engine goes on: the store rejects whatever was decided after it (S15).
+ * learn that, and the engine continues: the store rejects whatever was decided after it (S15).
  */
 static void batch_settle(struct engine *engine, const struct batch *batch)
 {
@@ -989,7 +989,7 @@ static void *engine_main(void *context)
 static struct batch *lead_begin(struct engine *engine)
 {
     if (engine->state != TURN_FREE) {
-        engine->nudged = false; /* it may be the one who was nudged, and it does not wait */
+        engine->nudged = false; /* it may be the seat that was nudged, and it does not wait */
         return NULL;            /* ET2 */
     }
     if (!has_calls(engine)) {
@@ -1082,6 +1082,17 @@ static void call_prepare(struct engine_call *call, size_t group_left)
     call->group_left = (uint32_t)group_left;
 }
 
+static bool is_request(const struct engine_call *call, enum request_kind kind)
+{
+    return call->query == NULL && call->note == NULL && call->request.kind == kind;
+}
+
+/* Whether a call can have claims_previous, after that one. */
+static bool claims(const struct engine_call *call, const struct engine_call *previous)
+{
+    return is_request(call, REQUEST_CLAIM) && is_request(previous, REQUEST_ENQUEUE);
+}
+
 /* Whether calls can be one group. */
 static enum status group_check(struct engine_call *const *calls, size_t count, struct err *err)
 {
@@ -1100,6 +1111,10 @@ static enum status group_check(struct engine_call *const *calls, size_t count, s
         if (status == OK && calls[i]->needs_previous &&
             (i == 0 || calls[i]->query != NULL || calls[i - 1]->query != NULL)) {
             status = err_set(err, E_INVALID, "there is nothing that it could depend on");
+        }
+        if (status == OK && calls[i]->claims_previous &&
+            (i == 0 || !claims(calls[i], calls[i - 1]))) {
+            status = err_set(err, E_INVALID, "there is nothing that it could claim");
         }
         if (status != OK) {
             if (err != NULL) {
@@ -1185,7 +1200,7 @@ static size_t prepare_each(
     while (good < count) {
         size_t size = group_size(calls[good]);
         ASSERT(size <= count - good);
-        *ret_status = size == 1 && !calls[good]->needs_previous
+        *ret_status = size == 1 && !calls[good]->needs_previous && !calls[good]->claims_previous
                           ? call_check(calls[good], err)
                           : group_check(calls + good, size, err);
         if (*ret_status != OK) {

@@ -72,6 +72,7 @@ struct engine_call {
     struct slice outcome_body; /* to store with a seal or resolve; empty: none */
     int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
     bool needs_previous;       /* it depends on the call before it in its group (below) */
+    bool claims_previous;      /* it claims what the call before it in its group enqueues (below) */
     struct query *query;       /* instead of a request: read from the store (query.h) */
     const struct note *note;   /* instead of a request: add this to the evidence (note.h) */
     void *context;             /* the caller's */
@@ -87,7 +88,8 @@ struct engine_call {
     struct err err;           /* status OK: decision is valid; otherwise the reason */
     struct decision decision; /* record and its slices in arena */
     struct slice outcome;     /* with a replay: the bytes of the stored outcome */
-    struct slice first_body;  /* with a conflict or a claim: the stored first request body */
+    struct slice first_body;  /* with a conflict or a claim: the stored first request body; not with
+                                 claims_previous, because the caller brings it */
     int64_t now_ms;           /* the store's time of the decision, or of the query's last turn */
     int64_t boot_ms;          /* the boot clock at that time, or slightly later … */
     int64_t boot_before_ms;   /* … and slightly earlier */
@@ -194,6 +196,12 @@ void engine_unseat(struct engine *engine, struct engine_seat *seat);
  * is committed, not even evidence: every call of the group gets an err, E_UNAVAILABLE ("certainly
  * did not happen") unless it failed by itself, and the refused call has `refused` set. A query
  * cannot be in a dependent group, and the first call cannot have needs_previous (both E_INVALID).
+ *
+ * A claim with claims_previous is for the record that the enqueue just before it makes (anything
+ * else before it: E_INVALID). The engine sets its operation_id. If that enqueue makes none, nothing
+ * is claimed: the claim is answered with DECISION_NOTHING, without an entry. Its operation_id is
+ * then zero, because the enqueue was a duplicate or was refused; or it names a record that existed
+ * and is pending again. The enqueue does not depend on the claim.
  */
 enum status engine_submit_all(struct engine *engine, struct engine_call *const *calls, size_t count,
     struct err *err) MUST_CHECK;

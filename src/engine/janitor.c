@@ -442,7 +442,7 @@ static enum status mind_backlog(struct janitor *janitor, struct err *err)
     if (store->ops->shared) {
         return ask_for_backlog(janitor, err);
     }
-    return fatal_only(backlog_look(janitor->backlog, store, &janitor->is_looked, err), err);
+    return fatal_only(backlog_read(janitor->backlog, store, &janitor->is_looked, err), err);
 }
 
 /* Runs after the flush that made the entry durable. */

@@ -37,7 +37,7 @@ static struct query *query_of(struct engine_call *call)
 }
 
 /* The engine reads only call->err, so every failed read must set it. */
-static enum status said(enum status status, struct err *err)
+static enum status with_error(enum status status, struct err *err)
 {
     if (status != OK && err->status == OK) {
         return err_set(
@@ -262,7 +262,7 @@ enum status query_turn(struct store *reader, struct engine_call *call)
     struct query *query = query_of(call);
     err_clear(&call->err);
     call->again = false;
-    return said(read_any(reader, query, &call->err), &call->err);
+    return with_error(read_any(reader, query, &call->err), &call->err);
 }
 
 /* ---- the interface ------------------------------------------------------------------------- */

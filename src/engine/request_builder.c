@@ -64,6 +64,19 @@ enum status builder_trace(const struct json_value *trace, struct slice request_i
     return status;
 }
 
+struct slice builder_trace_again(
+    struct slice trace, struct slice request_id, struct slice traceparent, struct arena *arena)
+{
+    struct mem mem = arena_mem(arena);
+    const struct json_value *first = NULL;
+    struct slice made = SLICE_EMPTY;
+    if (trace.len == 0 || json_read(trace, arena, &first, NULL) != OK ||
+        builder_trace(first, request_id, traceparent, &mem, &made, NULL) != OK) {
+        (void)!builder_trace(NULL, request_id, traceparent, &mem, &made, NULL);
+    }
+    return made;
+}
+
 enum status builder_check(const struct engine_call *call, struct err *err)
 {
     static const struct span_limit wait_limit = {"wait", NULL, 0, "wait_ms_max", LIMIT_WAIT_MS_MAX};

@@ -33,6 +33,12 @@ enum status builder_trace(const struct json_value *trace, struct slice request_i
     struct slice traceparent, const struct mem *mem, struct slice *ret_trace,
     struct err *err) MUST_CHECK;
 
+/* The trace of a later request about an operation: the ids of the operation's own trace, so that
+ * its entries are found by them, with this request's in place of the first one's. Without memory,
+ * or if both are too long for one trace, this request's alone, or none. */
+struct slice builder_trace_again(
+    struct slice trace, struct slice request_id, struct slice traceparent, struct arena *arena);
+
 /* Checks that the call is within the limits: E_INVALID names the member and the limit.
  * engine_submit checks this too; a door calls it earlier, to answer an invalid request before
  * anything else happens. */

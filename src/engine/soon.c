@@ -11,7 +11,7 @@ static void note_done(struct engine_call *call)
 }
 
 /* Commits and flushes the entry of SN4. */
-static enum status tell(struct cycle *cycle, struct err *err)
+static enum status commit_interrupted(struct cycle *cycle, struct err *err)
 {
     const struct note note = {.kind = NOTE_INTERRUPTED,
         .reason = SLICE_LIT("entries about replays answered shortly before the last process "
@@ -41,7 +41,7 @@ enum status soon_start(struct soon *soon, struct cycle *cycle, bool is_wanted, s
         return OK; /* every commit of such a store is durable before it is answered */
     }
     bool is_marked = ops->is_marked(store);
-    enum status status = is_marked ? tell(cycle, err) : OK;
+    enum status status = is_marked ? commit_interrupted(cycle, err) : OK;
     /* A crash here leaves the mark, and a second entry says the same. */
     if (status == OK && is_marked != is_wanted) {
         status = ops->mark(store, is_wanted, err);

@@ -92,7 +92,7 @@ static enum status take_bodies(const struct step *step)
             &call->outcome);
     }
     bool shown = call->decision.kind == DECISION_CONFLICT_REJECTED ||
-                 call->decision.kind == DECISION_CLAIMED;
+                 (call->decision.kind == DECISION_CLAIMED && step->claims == NULL);
     if (shown && record->request.retained) {
         return take_body(step, &record->request, step->key->request_body, step->want->request,
             &call->first_body);
@@ -165,6 +165,9 @@ static void make_change(
     ret_change->kind = call->decision.change;
     ret_change->record = call->decision.change == CHANGE_NONE ? NULL : put ? next : found;
     ret_change->version_expected = found == NULL ? 0 : found->version;
+    if (call->decision.change == CHANGE_NONE && (found != NULL || by_key(call))) {
+        ret_change->decided_on = &step->key->hash; /* by id: an absent one has no key */
+    }
     ASSERT(!put || next->version == ret_change->version_expected + 1); /* S3 */
     if (put) {
         /* An enqueue always brings its request body. A record that was made without one, or whose
@@ -202,7 +205,8 @@ static enum status source_key_of(const struct step *step, const struct record *r
     struct record_key *ret_key, struct err *err)
 {
     const struct store_want *want = step->want;
-    if (want->source && want->record != NULL && source_ordered(&want->record->source) &&
+    if (want != NULL && want->source && want->record != NULL &&
+        source_ordered(&want->record->source) &&
         source_equal(&want->record->source, &record->source)) {
         *ret_key = want->source_key;
         return OK;
@@ -361,6 +365,23 @@ static bool is_quarantined(struct cycle *cycle, const struct work *work, const s
 }
 
 /*
+ * A renewal never ends the lease earlier than was promised. This is not a rule of decide: older
+ * versions recorded renewals that shortened, and those must be decided again as they were. So the
+ * request asks for what is left of the lease instead, and its entry records that.
+ */
+static void keep_lease(const struct step *step)
+{
+    struct request *request = &step->call->request;
+    const struct record *found = step->found;
+    if (request->kind == REQUEST_RENEW && found != NULL && found->status == RECORD_IN_PROGRESS) {
+        int64_t left_ms = found->lease_expires_ms - step->moment.now_ms;
+        if (left_ms > request->policy.lease_ms) {
+            request->policy.lease_ms = left_ms;
+        }
+    }
+}
+
+/*
  * Decides one call. changes[1] gets its change, changes[0] the one before it. The entry of
  * changes[1] is empty if the call is parked, refused, or changes nothing.
  */
@@ -380,6 +401,7 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
         quarantine_say(&cycle->quarantine, &call->err);
         return OK;
     }
+    keep_lease(step);
     decide_into(step->found, &call->request, step->moment, &call->decision);
     if (call->decision.kind == DECISION_IN_PROGRESS && call->wait_ms > 0) {
         call->parked = true;
@@ -467,6 +489,28 @@ static enum status decide_note(struct cycle *cycle, struct step *step, struct en
     return OK;
 }
 
+/* ---- claims of what this batch enqueues ---------------------------------------------------- */
+
+/* Finds the record that the enqueue before it has just made. False: it made none, or it enqueued an
+ * earlier one again, and nothing is claimed. */
+static bool claim_previous(struct step *step)
+{
+    struct engine_call *call = step->call;
+    const struct engine_call *made = step->claims->call;
+    const struct op_id *id = &made->decision.next.operation_id;
+    bool is_pending = made->err.status == OK && made->decision.kind == DECISION_ENQUEUED;
+    bool is_new = is_pending && (step->claims->found == NULL ||
+                                    !op_id_equal(&step->claims->found->operation_id, id));
+    call->request.operation_id = is_pending ? *id : (struct op_id){{0}};
+    step->key = is_new ? step->claims->key : NULL;
+    if (!is_new) {
+        call->decision = (struct decision){.kind = DECISION_NOTHING, .change = CHANGE_NONE};
+        return false;
+    }
+    ASSERT(step->key->record != NULL && op_id_equal(&step->key->record->operation_id, id));
+    return true;
+}
+
 /* ---- one step ------------------------------------------------------------------------------ */
 
 void step_clear(struct step *step, int64_t now_ms)
@@ -505,8 +549,12 @@ enum status step_decide(struct cycle *cycle, struct work *work, struct step *ste
     step->moment =
         (struct decide_moment){.now_ms = work->batch.now_ms, .fence_next = work->fence_next};
     made[0] = made[1] = (struct change){.kind = CHANGE_NONE};
-    enum status status = step->call->note != NULL ? decide_note(cycle, step, &made[1].entry)
-                                                  : decide_request(cycle, work, step, made, err);
+    enum status status = OK;
+    if (step->call->note != NULL) {
+        status = decide_note(cycle, step, &made[1].entry);
+    } else if (step->claims == NULL || claim_previous(step)) {
+        status = decide_request(cycle, work, step, made, err);
+    }
     step->first = work->used;
     step->changes = status == OK ? keep_changes(made) : 0;
     work->used += step->changes;

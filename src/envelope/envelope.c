@@ -436,6 +436,7 @@ static enum status take_payload(const struct effect_sender *sender,
         call->request.request =
             (struct body_ref){.digest = digest, .bytes = sealed.len, .retained = true};
         order->form = buf_view(&text);
+        order->payload = payload;
     }
     return status;
 }

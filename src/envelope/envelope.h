@@ -5,8 +5,8 @@
  *
  * Promises:  an invalid member is refused by its name before the engine is called. A template that
  *            names an absent value is refused now, not when the effect is sent. The payload leaves
- *            this module only in sealed form. The tenant is the sender's, whatever the envelope
- *            says (P9).
+ *            this module for the store only in sealed form. The tenant is the sender's, whatever
+ *            the envelope says (P9).
  * Ownership: everything the call points at is in the sender's arena, in the envelope's text, or the
  *            sender's own.
  * Threads:   any; a sender's arena belongs to one thread.
@@ -36,7 +36,8 @@ struct effect_sender {
 /* The contents of an envelope, besides the call. */
 struct effect_order {
     const struct config_effect *type;
-    struct slice form; /* {"payload":…,"target":…} as received, to explain a conflict */
+    struct slice form;    /* {"payload":…,"target":…} as received, to explain a conflict */
+    struct slice payload; /* as received and as it is sealed; in the sender's text */
 };
 
 /* Read the envelope into an enqueue. The fault's code is "unknown_effect_type" where this tenant

@@ -10,6 +10,9 @@
 #include "base/vault.h"
 #include "core/record.h"
 
+/* What a body of a record is sealed for. Points into the key. */
+struct vault_name sealed_name(const struct record_key *key, enum record_kind kind);
+
 /* Append the sealed or the plain form. Statuses are the vault's. */
 enum status effect_seal(const struct vault *vault, const struct record_key *key, struct slice plain,
     struct buf *out, struct err *err) MUST_CHECK;

@@ -87,7 +87,7 @@ static void disconnected(struct consumer *queue, const struct err *err)
     queue->is_connected = false;
     atomic_store(&queue->connected, false);
     uint64_t random = 0; /* without randomness the pause is its shortest */
-    (void)!rand_bytes(&random, sizeof random, NULL);
+    (void)!rand_names(&random, sizeof random, NULL);
     int64_t pause_ms = backoff_jitter_ms(queue->backoff_ms, random);
     queue->connect_ns = clock_nanos() + (uint64_t)pause_ms * 1000000;
     queue->backoff_ms = clock_doubled_ms(queue->backoff_ms, QUEUE_BACKOFF_MS_MAX);

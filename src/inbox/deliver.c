@@ -1,3 +1,10 @@
+/*
+ * The handler of a source: what is sent to it, and what its answer means (DESIGN section 12).
+ *
+ * With on_unknown: redeliver, an attempt that may have taken effect is followed by another one. It
+ * is never forgotten (P5): the delivery's detail is marked as uncertain in the commit that makes it
+ * pending again, so a dead letter says that the handler may have done it. 2xx settles that.
+ */
 #include "inbox/deliver.h"
 
 #include "base/backoff.h"
@@ -36,14 +43,34 @@ static struct slice lane_of(
     return record->source.id;
 }
 
+/* The detail with "uncertain": an attempt may have taken effect. Empty: there is no memory. */
+static struct slice mark_uncertain(const struct record *record, struct arena *arena)
+{
+    static const struct slice mark = SLICE_INIT("\"uncertain\":true}");
+    struct slice detail = record->detail;
+    struct mem mem = arena_mem(arena);
+    struct buf out;
+    bool is_marked = detail.len >= mark.len &&
+                     memcmp(detail.data + detail.len - mark.len, mark.data, mark.len) == 0;
+    if (detail.len < 2 || is_marked) {
+        return detail;
+    }
+    buf_init(&out, &mem, LIMIT_DETAIL_BYTES_MAX);
+    buf_append(&out, detail.data, detail.len - 1);
+    buf_str(&out, detail.len == 2 ? "" : ",");
+    buf_slice(&out, mark);
+    return buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY;
+}
+
 static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
     const struct record *record, int64_t now_ms, struct arena *arena, struct slice *ret_detail)
 {
     (void)now_ms;
-    (void)arena;
-    (void)ret_detail;
     const struct inbox_source *source = source_of(plan, record);
     unsigned what = source == NULL ? CONFIG_DELIVERY_HOLD : source->config->on_unknown;
+    if (what == CONFIG_DELIVERY_REDELIVER && source->config->command == NULL) {
+        *ret_detail = mark_uncertain(record, arena);
+    }
     return what == CONFIG_DELIVERY_REDELIVER   ? DISPATCH_AGAIN
            : what == CONFIG_DELIVERY_RECONCILE ? DISPATCH_ASK
                                                : DISPATCH_HOLD;
@@ -155,8 +182,7 @@ static enum status compose_post(
         .status_count = COUNT(retried),
         .classes = {[2] = JUDGE_SEAL, [3] = JUDGE_LATER, [4] = JUDGE_SEAL, [5] = JUDGE_LATER},
         .not_sent = JUDGE_LATER,
-        .no_answer =
-            source->config->on_unknown == CONFIG_DELIVERY_REDELIVER ? JUDGE_LATER : JUDGE_UNKNOWN};
+        .no_answer = JUDGE_UNKNOWN};
     return OK;
 }
 
@@ -241,9 +267,12 @@ static void settle_attempt(struct dispatch_call *call, const struct config_sourc
             .actor = request->actor,
             .reason = SLICE_LIT("the handler says that nothing was done")};
     } else if (slice_is(said, "unknown") && request->kind == REQUEST_RETRY) {
-        request->kind =
-            config->on_unknown == CONFIG_DELIVERY_REDELIVER ? REQUEST_RETRY : REQUEST_UNKNOWN;
+        request->kind = REQUEST_UNKNOWN;
         request->reason = SLICE_LIT("the handler answered that the outcome is unknown");
+    }
+    if (request->kind == REQUEST_UNKNOWN && config->on_unknown == CONFIG_DELIVERY_REDELIVER) {
+        request->kind = REQUEST_RETRY;
+        request->detail = mark_uncertain(call->record, call->arena);
     }
     if (request->kind == REQUEST_RETRY) {
         request->delay_ms = deliver_pause_ms(call, config);

@@ -31,7 +31,7 @@ static const struct problem missing = {.status = 404,
 /* ---- the document -------------------------------------------------------------------------- */
 
 /* The kept data of the event, {"event_id":…,"content_type":…,"bytes":…}, as members of the
- * document. */
+ * document. "uncertain" is over when it is known that it happened. */
 static void put_detail(struct jsonw *json, const struct record *record, struct arena *arena)
 {
     const struct json_value *detail = NULL;
@@ -42,6 +42,9 @@ static void put_detail(struct jsonw *json, const struct record *record, struct a
     for (uint32_t i = 0; i < detail->count; i++) {
         char name[64];
         struct slice text = json_text(&detail->members[i].name);
+        if (record->status == RECORD_EXECUTED && slice_is(text, "uncertain")) {
+            continue;
+        }
         (void)snprintf(name, sizeof name, "%.*s", SLICE_ARGS(text));
         jsonw_raw(json, name, json_raw(record->detail, &detail->members[i].value));
     }

@@ -87,6 +87,10 @@ struct inbox_trial {
 };
 enum status inbox_try(const struct inbox_trial *trial, const struct mem *mem, struct buf *out,
     bool *ret_accepted, struct err *err) MUST_CHECK;
+/* Whether a source's nth secret has the form that its preset needs. E_INVALID: the text says why
+ * not. OK also if it cannot be read here: a configuration may be checked elsewhere. */
+enum status inbox_secret_check(const struct config_source *config, size_t nth,
+    const struct mem *mem, struct err *err) MUST_CHECK;
 /* Sign a test request for any preset: fields and an empty line, each with a line end. E_INVALID:
  * the secret does not suit the preset, or there is no such preset. */
 enum status inbox_sign(struct slice preset, struct slice secret, struct slice id, struct slice body,

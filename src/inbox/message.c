@@ -90,6 +90,8 @@ static enum status put_fields(const struct event_rule *rule, const struct broker
         const struct broker_field *field = &message->fields[i];
         bool is_key = rule->id_field.len > 0 && http_same_name(field->name, rule->id_field);
         bool is_attribute = message->is_binary && begins(field->name, "ce-");
+        bool is_passed =
+            begins(field->name, "x-") || http_same_name(field->name, SLICE_LIT("content-encoding"));
         if (is_key && !is_plain(field->value)) {
             return err_set(err, E_INVALID,
                 "the field '%.*s' that names the message has control "
@@ -97,7 +99,7 @@ static enum status put_fields(const struct event_rule *rule, const struct broker
                 SLICE_ARGS(field->name));
         }
         if (is_token(field->name) &&
-            (is_attribute || is_key || (begins(field->name, "x-") && is_plain(field->value)))) {
+            (is_attribute || is_key || (is_passed && is_plain(field->value)))) {
             put_field(out, field->name, field->value, is_attribute);
         }
     }

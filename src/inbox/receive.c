@@ -2,15 +2,16 @@
  * POST /in/{source}: a sender's request from its first byte to its answer.
  *
  *     inbox_receive > verify > (handshake) > split > make_calls > (engine, one commit)
- *                   > resume: async: offer to the dispatcher, answer
+ *                   > resume: async: offer to the dispatcher, unless it claimed the event in the
+ *                             same commit; answer
  *                             sync:  run what was granted > (handler) > seal > resume: answer
  *                             sync, with an order: offer, and wait for the seal, in whichever
  *                             process > resume: answer
  *
  * After a crash before the commit nothing is stored; the sender got no answer, so it sends again.
  * After a crash later on, the events are stored, all of them, and are delivered after the restart;
- * the sender sends again and gets duplicates reported. A sync event that was granted is unknown, or
- * delivered again, as its source says.
+ * the sender sends again and gets duplicates reported. An event that was granted or claimed is
+ * unknown, or delivered again, as its source says.
  */
 #include "api/call.h"
 #include "base/clock.h"
@@ -43,8 +44,10 @@ struct receiving {
     struct events events;
     struct slice trace;
     struct received *items;
-    struct engine_call **calls;
-    struct door_group group; /* of them */
+    struct engine_call **calls;  /* of the items, and the dispatcher's claim */
+    struct door_group group;     /* of them */
+    struct dispatch_start start; /* of a single event */
+    struct engine_call *claim;   /* the dispatcher's, in the same commit; NULL: none */
     _Atomic size_t left;
 };
 
@@ -365,7 +368,7 @@ static void resume(void *context, struct http_exchange *exchange)
     }
     for (size_t i = 0; i < all->events.count; i++) {
         const struct engine_call *call = &all->items[i].made.engine;
-        if (call->decision.kind == DECISION_ENQUEUED) {
+        if (call->decision.kind == DECISION_ENQUEUED && all->claim == NULL) {
             dispatch_offer(all->inbox->dispatch, exchange->loop, &call->decision.next);
         }
     }
@@ -379,7 +382,11 @@ static void resume(void *context, struct http_exchange *exchange)
 /* The engine took none of the calls. */
 static void on_refused(struct door_group *group, const struct err *err)
 {
-    fail(CONTAINER_OF(group, struct receiving, group), err);
+    struct receiving *all = CONTAINER_OF(group, struct receiving, group);
+    if (all->claim != NULL) {
+        dispatch_claim_refused(all->claim, err);
+    }
+    fail(all, err);
 }
 
 /* On the thread that leads. */
@@ -398,7 +405,7 @@ static enum status make_calls(struct receiving *all, struct err *err)
     struct arena *arena = all->request->exchange->arena;
     size_t count = all->events.count;
     all->items = arena_zalloc(arena, count * sizeof *all->items);
-    all->calls = arena_alloc(arena, count * sizeof(struct engine_call *));
+    all->calls = arena_alloc(arena, (count + 1) * sizeof(struct engine_call *));
     if (all->items == NULL || all->calls == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
@@ -419,6 +426,22 @@ static enum status make_calls(struct receiving *all, struct err *err)
     }
     atomic_store(&all->left, count);
     return status;
+}
+
+/* Nothing can fail from here on: a claim that was made is submitted. */
+static void submit(struct receiving *all, struct engine_call *claim)
+{
+    size_t count = all->events.count;
+    all->claim = claim;
+    all->calls[count] = claim;
+    all->group = (struct door_group){
+        .calls = all->calls, .count = count + (claim != NULL), .refused = on_refused};
+    door_submit_group(all->inbox->door, all->request->exchange->loop, &all->group);
+}
+
+static void on_ready(struct dispatch_start *start, struct engine_call *claim)
+{
+    submit(CONTAINER_OF(start, struct receiving, start), claim);
 }
 
 /* ---- in ------------------------------------------------------------------------------------ */
@@ -455,9 +478,14 @@ static void take_events(struct receiving *all)
     }
     exchange->state = all;
     exchange->resume = resume;
-    all->group =
-        (struct door_group){.calls = all->calls, .count = all->events.count, .refused = on_refused};
-    door_submit_group(all->inbox->door, exchange->loop, &all->group);
+    if (all->events.count > 1) { /* they wait for their turns */
+        submit(all, NULL);
+        return;
+    }
+    const struct enqueued *one = &all->items->made;
+    all->start = (struct dispatch_start){
+        .enqueue = &one->engine, .body = buf_view(&one->frame), .ready = on_ready};
+    dispatch_start_with(all->inbox->dispatch, exchange->loop, &all->start);
 }
 
 void inbox_receive(struct api_request *request)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/secret.h"
+#include "inbox/inbox.h"
 #include "inbox/plan.h"
 
 enum { SECRET_FILE_BYTES_MAX = 4096 };
@@ -120,4 +121,22 @@ void inbox_source_release(struct inbox_source *source)
         signature_secret_release(&source->secrets[i]);
     }
     source->secret_count = 0;
+}
+
+enum status inbox_secret_check(
+    const struct config_source *config, size_t nth, const struct mem *mem, struct err *err)
+{
+    const struct config_source_secret *from = &config->secrets[nth];
+    struct inbox_source source = {.config = config};
+    struct err absent;
+    struct buf file;
+    struct slice text = SLICE_EMPTY;
+    buf_init(&file, mem, SECRET_FILE_BYTES_MAX);
+    take_rules(&source);
+    enum status status = take_text(config, from, &file, &text, &absent) == OK
+                             ? take_secret(&source, from, mem, err)
+                             : OK;
+    secret_release(&file);
+    inbox_source_release(&source);
+    return status;
 }

@@ -298,11 +298,6 @@ DOOR_DO(close_inbox, inbox_free);
 
 /* ---- accepting effects ------------------------------------------------------------------- */
 
-static void offer(void *context, unsigned loop, const struct record *record)
-{
-    dispatch_offer(context, loop, record);
-}
-
 static enum status acknowledge(void *context, const struct config *config,
     const struct acknowledgement *ack, struct dispatch_call *call, struct err *err)
 {
@@ -326,10 +321,8 @@ static void effect_settled(void *context, const struct record *effect)
 static enum status open_effects(struct server *server, void **ret_state, struct err *err)
 {
     struct effects *effects = NULL;
-    struct effects_options options = {.door = server->door,
-        .config = server->config,
-        .offer = offer,
-        .offer_context = server->dispatch};
+    struct effects_options options = {
+        .door = server->door, .config = server->config, .dispatch = server->dispatch};
     void *outbox = state_of(server, "outbox");
     if (outbox != NULL) {
         options.settler =
@@ -521,6 +514,11 @@ enum status server_inbox_try(
         .now_ms = trial->now_ms,
         .check_command = check_event};
     return inbox_try(&asked, &mem_libc, out, ret_accepted, err);
+}
+
+enum status server_inbox_secret(const struct config_source *source, size_t nth, struct err *err)
+{
+    return inbox_secret_check(source, nth, &mem_libc, err);
 }
 
 enum status server_inbox_sign(const char *preset, struct slice secret, const char *id,

@@ -108,6 +108,10 @@ struct server_inbox_trial {
  * source, its secrets cannot be used, or the head is invalid. E_UNAVAILABLE, E_NOMEM. */
 enum status server_inbox_try(const struct server_inbox_trial *trial, struct buf *out,
     bool *ret_accepted, struct err *err) MUST_CHECK;
+/* Whether a source's nth secret has the form that its preset needs, if it can be read here.
+ * E_INVALID: the text says why not. */
+enum status server_inbox_secret(
+    const struct config_source *source, size_t nth, struct err *err) MUST_CHECK;
 /* The signature fields of a request by a sender of this preset. E_INVALID, E_NOMEM. */
 enum status server_inbox_sign(const char *preset, struct slice secret, const char *id,
     struct slice body, int64_t now_ms, struct buf *out, struct err *err) MUST_CHECK;

@@ -138,3 +138,38 @@ def test_a_limit_refuses_by_its_name_and_drops_nothing(make_server, make_provide
     for one in taken:
         effects.settled(one, ACKNOWLEDGED)
     assert set(provider.effects.values()) == {1} and len(provider.effects) == 20
+
+
+# --- Claimed with the commit that creates them ---
+
+def test_an_effect_is_created_and_claimed_in_one_commit(make_server, make_provider):
+    provider = make_provider(keeps=True)
+    server = make_server(config=config_of(provider, KEYED))
+    effects = Effects(server)
+    for number in range(4):  # two commits in one millisecond would be luck
+        effect_id = effects.put(f"k{number}")
+        effects.settled(effect_id, ACKNOWLEDGED)
+        entries = server.request("GET", f"/v1/evidence?operation_id={effect_id}")[2]["entries"]
+        created, dispatched = entries[:2]
+        assert [created["type"], dispatched["type"]] == ["effect.created", "effect.dispatched"]
+        assert dispatched["seq"] == created["seq"] + 1
+        assert dispatched["occurred_at"] == created["occurred_at"]
+    assert provider.effects == {f"k{number}": 1 for number in range(4)}
+    server.stop()
+    checked = server.cli("verify", "--redecide", "--store", server.store)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_what_creates_nothing_gives_its_place_back(make_server, make_provider):
+    """The place is taken before it is known that there is nothing to send."""
+    provider = make_provider(keeps=True)
+    effects = Effects(make_server(config=config_of(provider, KEYED, "concurrency: 1")))
+    effects.settled(effects.put("first"), ACKNOWLEDGED)
+    for _ in range(3):
+        effects.put("first")  # a duplicate
+        status, _, answer = effects.server.request("POST", "/v1/effects", {"effect_type":
+            "payment.capture", "idempotency_key": "first", "target": {"order_id": "o-1"},
+            "payload": {"amount": 6}})
+        assert status == 409, answer
+    effects.settled(effects.put("second"), ACKNOWLEDGED)
+    assert provider.effects == {"first": 1, "second": 1} and len(provider.requests) == 2

@@ -18,6 +18,11 @@ GONE_S = 120  # a process of a shared store is gone after 30 s; the rest is a lo
 shared = pytest.mark.skipif(not stores.SHARED, reason="a journal has one process")
 
 
+def config_for(provider, shield, *more):
+    """Each kill takes one attempt, and a loaded machine may be killed at the same effect often."""
+    return config_of(provider, *SHIELDS[shield], *more).replace("attempts: 4", "attempts: 1000")
+
+
 def put(effects, key, **more):
     """As a client does whose answer may be lost. None: nobody knows whether it was taken."""
     try:
@@ -36,7 +41,7 @@ def while_it_goes_on(provider, is_so, what):
     while not is_so():
         if len(provider.requests) > seen:
             seen, began = len(provider.requests), time.monotonic()
-        assert time.monotonic() - began < GONE_S, what
+        assert time.monotonic() - began < GONE_S, what()
         time.sleep(0.02)
 
 
@@ -46,7 +51,7 @@ def count(provider, effects, keys, shield):
     for key in keys:
         effect_id = effects.put(key)  # the same again: the first one's id
         while_it_goes_on(provider, lambda: is_over(effects.show(effect_id), shield),
-            f"{key} is open")
+            lambda: f"{key} is open: {effects.show(effect_id)}")
         document = effects.show(effect_id)
         uncertain += bool(document.get("uncertain"))
         if document["status"] == ACKNOWLEDGED:
@@ -61,7 +66,7 @@ def count(provider, effects, keys, shield):
 @pytest.mark.parametrize("shield", list(SHIELDS) if LONG or not stores.SHARED else ["S1"])
 def test_a_kill_at_every_step(make_server, make_provider, tmp_path, shield):
     provider = make_provider(keeps=shield == "S1")
-    config = config_of(provider, *SHIELDS[shield])
+    config = config_for(provider, shield)
     shim = KilledAt(tmp_path)
     one = make_server(config=config, env=shim.env)
     wanted = {"journal": {"pwrite", "fdatasync", "connect"}, "postgres": {"send", "connect"},
@@ -115,8 +120,7 @@ def load(effects, keys, stop):
 def test_kills_at_random_under_load(make_server, make_provider, shield):
     provider = make_provider(keeps=shield == "S1")
     provider.always, provider.slow_s = "slow", 0.01
-    config = config_of(provider, *SHIELDS[shield], "concurrency: 8").replace("attempts: 4",
-        "attempts: 1000")  # each kill takes one
+    config = config_for(provider, shield, "concurrency: 8")
     servers = [make_server(config=config)]
     if stores.SHARED:
         servers.append(make_server(config=config, data_dir=servers[0].data_dir))

@@ -173,6 +173,9 @@ def test_the_id_that_was_given_names_the_effect(effects, given):
     assert effects.ask("retryEffect", {}, path)[0] == 409
     assert effects.ask("compensateEffect", {"reason": "no"}, path)[0] == 409
     assert effects.ask("getEffect", None, "nobody")[0] == 404
+    status, _, refused = effects.ask("createEffect", {**CAPTURE, "payload": {"amount": 1}})
+    assert (status, refused["effect_id"]) == (409, given)
+    assert refused["operation_id"] == shown["once_effect_id"]
 
 
 def test_lists_are_filtered(effects):

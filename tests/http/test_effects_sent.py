@@ -70,11 +70,13 @@ def test_with_a_key_the_same_request_is_sent_again(make, ending):
         assert {**one["headers"], "Request-Id": ""} == {**first["headers"], "Request-Id": ""}
 
 
-def test_past_keeps_nothing_is_sent_again(make):
-    effects, provider = make("idempotency: {header: Idempotency-Key, keeps: 6s}", keeps=True)
-    provider.script("k", "lost")
+def test_past_keeps_nothing_is_sent_again(make_server, make_provider):
+    provider = make_provider(keeps=True, slow_s=1.5)
+    config = config_of(provider, "idempotency: {header: Idempotency-Key, keeps: 2500ms}")
+    effects = Effects(make_server(config=config.replace("5s, total: 6s", "1s, total: 2s")))
+    provider.script("k", "slow")
     effect_id = effects.put("k")
-    effects.uncertain(effect_id)  # a call may take 6 s: a second one could arrive too late
+    effects.uncertain(effect_id)  # a call may take 2 s: a second one could arrive too late
     time.sleep(1)
     assert len(provider.requests) == 1
 

@@ -124,6 +124,17 @@ def test_a_lease_that_runs_out_is_unknown(server):
     assert begin(server, body, 409)["code"] == "outcome_unknown"
 
 
+def test_a_renewal_never_shortens_the_lease(server):
+    grant = begin(server, begin_body(lease="1h"))
+    answer = tell(server, grant, "renew", lease="1s")[2]
+    assert answer["lease_expires_at"] >= grant["lease_expires_at"]
+    assert (answer["decision"], answer["fence"]) == ("renewed", grant["fence"])
+    longer = tell(server, grant, "renew", lease="2h")[2]
+    assert longer["lease_expires_at"] > grant["lease_expires_at"]
+    verified = server.cli("verify", "--redecide", "--store", server.store)
+    assert verified.returncode == 0, verified
+
+
 def test_renewal(server):
     grant = begin(server, begin_body(lease="60s"))
     status, _, answer = tell(server, grant, "renew", lease="1h")

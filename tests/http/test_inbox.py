@@ -1,5 +1,6 @@
 """The inbox over the real binary: senders that sign, a handler that counts."""
 import concurrent.futures
+import gzip
 import hashlib
 import json
 import random
@@ -78,6 +79,18 @@ def test_an_event_of_each_sender_is_delivered_once(inbox, handler, preset):
     assert call["key"] == one["key"]
     if preset == "github":
         assert call["headers"]["X-GitHub-Event"] == "push"
+
+
+def test_a_compressed_event_is_named_as_such_to_its_handler(inbox, handler):
+    server = inbox(s="github")
+    body = gzip.compress(body_of("github"))
+    fields = {**signed("github", body), "Content-Type": "application/json",
+        "Content-Encoding": "gzip"}
+    assert server.request("POST", "/in/s", body, fields)[0] == 200
+    settled(server)
+    call = handler.calls[0]
+    assert call["body"] == body and call["headers"]["Content-Encoding"] == "gzip"
+    assert call["headers"]["Content-Type"] == "application/json"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -305,6 +318,21 @@ def test_redeliver_calls_again_with_a_higher_fence(inbox, handler):
     send(server, "s", "stripe")
     assert settled(server)[0]["attempt"] == 3
     assert [c["attempt"] for c in handler.calls] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("answers", [["drop"] * 4, ["drop", 500, 500, 500],
+    [(500, {"Once-Effect": "unknown"}), 500, 500, 500]])
+def test_a_dead_letter_says_that_an_attempt_may_have_happened(inbox, handler, answers):
+    server = inbox(s=("stripe", "on_unknown: redeliver\n" + QUICK))
+    handler.answers = list(answers)
+    send(server, "s", "stripe", "a")
+    one = settled(server, "dead_letter", 1, key="a")[0]
+    assert (one["uncertain"], one["attempt"]) == (True, 4)  # P5
+    assert server.request("POST", f"/v1/deliveries/{one['delivery_id']}/redeliver", {})[0] == 200
+    assert "uncertain" not in settled(server, key="a")[0]  # it happened
+    handler.answers = [500] * 4
+    send(server, "s", "stripe", "b")
+    assert "uncertain" not in settled(server, "dead_letter", 1, key="b")[0]
 
 
 def test_a_late_answer_of_an_earlier_attempt_changes_nothing(inbox, handler):

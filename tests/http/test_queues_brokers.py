@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pytest
@@ -110,10 +111,13 @@ def test_the_binary_content_mode_is_the_same_event(queue, handler, source):
     ("key: {json: /id}", '{"id": "k1"}', {})])
 def test_a_raw_message_is_named_by_its_key(queue, handler, source, key, body, fields):
     server = queue("format: raw\n" + key)
+    fields = {**fields, "content_encoding": "zstd", "content_type": "text/x"}
     source.add(body, **fields)
     source.add(body, **fields)
     source.add('{"no": "key"}')
     settled(server, key="k1")
+    got = {name.lower(): value for name, value in handler.calls[0]["headers"].items()}
+    assert (got["content-encoding"], got["content-type"]) == ("zstd", "text/x")
     until(lambda: figure(server, "parked_total") == 1, "not parked")
     acknowledged(server, source)
     assert handler.count() == 1
@@ -262,7 +266,8 @@ def test_kills_of_the_broker_lose_nothing_and_deliver_nothing_twice(
     # librdkafka connects again by itself, often before anybody has noticed.
     tells = source.KIND != "kafka"
     for number in range(KILLS):
-        done = handler.count()
+        done, gone = handler.count(), threading.Event()
+        handler.answers = [gone] * (8 if number % 2 == 0 else 0)  # answered while it is gone
         load(source, names, number)
         called(handler, done + 5)
         until(lambda: figure(server, "connected") == 1, "not connected", SLOW_S)
@@ -272,12 +277,17 @@ def test_kills_of_the_broker_lose_nothing_and_deliver_nothing_twice(
                 until(lambda: figure(server, "connected") == 0, "not noticed", SLOW_S)
             else:
                 time.sleep(2)
+            gone.set()
+            until(lambda: len(handler.answered) >= done + 5, "not answered", SLOW_S)
         finally:
+            gone.set()
             start(broker)  # the tests after this one need it too
     until(lambda: handler.count() == MANY, "not all are delivered", SLOW_S)
     if tells:
         until(lambda: figure(server, "connects_total") >= KILLS + 1, "not connected again", SLOW_S)
     assert deliveries(server, status="unknown") == []
+    print(f"{source.KIND}: {KILLS} kills, {MANY} messages, {handler.count()} calls, "
+        f"{figure(server, 'duplicates_total')} came again")
     finish(server, source, handler, names)
     assert source.parked() == []
 

@@ -4,6 +4,7 @@ import os
 import random
 import re
 import subprocess
+import threading
 import time
 
 import pytest
@@ -330,12 +331,15 @@ def test_kills_of_redis_lose_nothing_and_deliver_nothing_twice(queue, handler, s
     server = queue("concurrency: 8")
     names = [f"e{number}" for number in range(MANY)]
     for number in range(KILLS):
+        done, gone = handler.count(), threading.Event()
+        handler.answers = [gone] * (8 if number % 2 == 0 else 0)  # answered while it is gone
         stream.add_events(names[number * MANY // KILLS:(number + 1) * MANY // KILLS])
-        done = handler.count()
         until(lambda: handler.count() > done + 5 or stream.is_done(), "nothing is delivered")
         until(lambda: figure(server, "connected") == 1, "not connected")
         redis.kill()
         until(lambda: figure(server, "connected") == 0, "not noticed")
+        gone.set()
+        until(lambda: len(handler.answered) > done + 5, "not answered")
         redis.start()
     assert finish(stream, handler, names) == []
     assert figure(server, "connects_total") == KILLS + 1

@@ -176,7 +176,13 @@ static void keep(struct engine *engine, struct engine_call *call)
     if (call->query == NULL) {
         sim->sometimes[SOMETIMES_STALE] += call->decided > 1;
         bool is_claim = call->request.kind == REQUEST_CLAIM && call->err.status == OK;
-        sim->sometimes[SOMETIMES_FASTER] += is_claim && call->decision.kind != DECISION_CLAIMED;
+        bool is_claimed = is_claim && call->decision.kind == DECISION_CLAIMED;
+        sim->sometimes[SOMETIMES_FASTER] += is_claim && !call->claims_previous && !is_claimed;
+        if (is_claim && call->claims_previous) {
+            sim->sometimes[SOMETIMES_CLAIMED_WITH] += is_claimed;
+            sim->sometimes[SOMETIMES_CLAIMED_STALE] += call->decided > 1;
+            sim->sometimes[SOMETIMES_CLAIMED_NOTHING] += !is_claimed;
+        }
         sim->sometimes[SOMETIMES_EXPIRED_LATE] +=
             call->request.kind == REQUEST_WAKE && call->err.status == OK &&
             call->request.status == RECORD_REJECTED && call->decision.change == CHANGE_NONE;

@@ -117,6 +117,10 @@ enum sim_type {
     X(KILLED, "kills")                                                                             \
     X(KILLED_CALLING, "kills with requests under way")                                             \
     X(DUPLICATES, "duplicates created")                                                            \
+    X(HELD_BACK, "effects held back until a place was free")                                       \
+    X(CLAIMED_WITH, "claims in the commit that enqueues")                                          \
+    X(CLAIMED_STALE, "such claims decided again for a lost race")                                  \
+    X(CLAIMED_NOTHING, "such claims of duplicates")                                                \
     X(CALLED, "handlers called")                                                                   \
     X(HANDLED, "handlers that did it")                                                             \
     X(EXECUTED, "commands answered as executed")                                                   \

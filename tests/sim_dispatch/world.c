@@ -106,6 +106,11 @@ enum status rand_bytes(void *ret_bytes, size_t size, struct err *err)
     return OK;
 }
 
+enum status rand_names(void *ret_bytes, size_t size, struct err *err)
+{
+    return rand_bytes(ret_bytes, size, err);
+}
+
 /* ---- the door, the server and its loop: a process is all three ------------------------------ */
 
 static struct sim_process *process_at(const void *opaque)
@@ -420,6 +425,8 @@ static void process_kill(struct sim_process *process)
 /* An effect on its way into the store. */
 struct creation {
     struct engine_call call;
+    struct engine_call *claim; /* the dispatcher's, in the same commit; NULL: none */
+    struct dispatch_start start;
     struct arena arena;
     struct sim_process *process;
 };
@@ -430,11 +437,29 @@ static void on_created(struct engine_call *call)
     struct sim_process *process = creation->process;
     bool is_new = call->err.status == OK && call->decision.kind == DECISION_ENQUEUED;
     sim->sometimes[SOMETIMES_DUPLICATES] += call->err.status == OK && !is_new;
-    if (is_new && !sim_once_in(5)) { /* else its due is found, by any process */
+    if (is_new && creation->claim == NULL && !sim_once_in(5)) { /* else its due is found, by any
+                                                                    process */
         dispatch_offer(process->dispatch, DISPATCH_NO_LOOP, &call->decision.next);
     }
     arena_release(&creation->arena);
     mem_free(&process->memory.mem, creation);
+}
+
+static void on_ready(struct dispatch_start *start, struct engine_call *claim)
+{
+    struct creation *creation = CONTAINER_OF(start, struct creation, start);
+    struct sim_process *process = creation->process;
+    struct engine_call *calls[] = {&creation->call, claim};
+    struct err err;
+    sim->sometimes[SOMETIMES_HELD_BACK] += start->until_ms > 0;
+    creation->claim = claim;
+    if (engine_submit_all(&process->engine, calls, claim == NULL ? 1 : 2, &err) != OK) {
+        if (claim != NULL) {
+            dispatch_claim_refused(claim, &err);
+        }
+        arena_release(&creation->arena);
+        mem_free(&process->memory.mem, creation);
+    }
 }
 
 static void create(struct sim_process *process)
@@ -480,9 +505,12 @@ static void create(struct sim_process *process)
     creation->call.done = on_created;
     sim_note(SOMETIMES_CREATED);
     sim_say("%s of %s", effect->key, type_names[effect->type]);
-    if (engine_submit(&process->engine, &creation->call, &err) != OK) {
-        arena_release(&creation->arena);
-        mem_free(&process->memory.mem, creation);
+    creation->start = (struct dispatch_start){
+        .enqueue = &creation->call, .body = order.payload, .ready = on_ready};
+    if (sim_once_in(4)) {
+        on_ready(&creation->start, NULL);
+    } else {
+        dispatch_start_with(process->dispatch, 0, &creation->start);
     }
 }
 

@@ -101,7 +101,7 @@ static struct backlog *backlog_of_nothing(void)
     const struct store_options options = {.mem = NULL};
     assert_non_null(backlog);
     assert_int_equal(store_open("mem:", &options, &store, &err), OK);
-    assert_int_equal(backlog_look(backlog, store, &is_done, &err), OK);
+    assert_int_equal(backlog_read(backlog, store, &is_done, &err), OK);
     assert_true(is_done);
     assert_int_equal(store->ops->close(store, &err), OK);
     return backlog;

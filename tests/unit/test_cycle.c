@@ -21,7 +21,8 @@ static struct arena arena;
 /* Another process of the same store: just before a commit it changes records under some keys. */
 static struct rival {
     const char *keys[4];
-    int rounds; /* how often it is faster */
+    bool enqueues; /* effects; else it begins operations */
+    int rounds;    /* how often it is faster */
 } rival;
 
 static const struct store_ops *table; /* the memory's own */
@@ -74,6 +75,15 @@ static struct engine_call begin_key(const char *key, const char *payload)
     call.request.policy = policy_default;
     call.request.request = body_of(payload);
     call.request.fingerprint = call.request.request.digest;
+    return call;
+}
+
+static struct engine_call enqueue_effect(const char *key, const char *payload)
+{
+    struct engine_call call = begin_key(key, payload);
+    call.request.kind = REQUEST_ENQUEUE;
+    call.request.record_kind = RECORD_EFFECT;
+    assert_int_equal(record_key_seal_as(&call.request.key, RECORD_EFFECT, NULL), OK);
     return call;
 }
 
@@ -283,7 +293,8 @@ static void a_batch_that_leaves_nothing_is_aborted(void **state)
 
 static void rival_change(const char *key)
 {
-    struct engine_call theirs = begin_key(key, "theirs");
+    struct engine_call theirs =
+        rival.enqueues ? enqueue_effect(key, "theirs") : begin_key(key, "theirs");
     struct store_want want = {.key = &theirs.request.key.hash};
     struct store_batch batch = {.wants = &want, .count = 1, .fences = 1, .arena = &arena};
     struct err err = {0};
@@ -636,15 +647,6 @@ static void enqueued_work_is_claimed_with_its_body(void **state)
     assert_int_equal(other.decision.next.fence, claim.decision.next.fence + 1);
 }
 
-static struct engine_call enqueue_effect(const char *key, const char *payload)
-{
-    struct engine_call call = begin_key(key, payload);
-    call.request.kind = REQUEST_ENQUEUE;
-    call.request.record_kind = RECORD_EFFECT;
-    assert_int_equal(record_key_seal_as(&call.request.key, RECORD_EFFECT, NULL), OK);
-    return call;
-}
-
 static struct engine_call by_id(enum request_kind kind, const struct engine_call *enqueued)
 {
     struct engine_call call = {.arena = &arena};
@@ -676,6 +678,108 @@ static void work_that_is_enqueued_again_brings_its_body(void **state)
     run(&claim, NULL);
     assert_int_equal(claim.decision.kind, DECISION_CLAIMED);
     assert_true(slice_is(claim.first_body, "send that"));
+}
+
+static struct engine_call claim_previous(void)
+{
+    struct engine_call call = {.arena = &arena, .claims_previous = true};
+    call.request.kind = REQUEST_CLAIM;
+    call.request.policy.lease_ms = policy_default.lease_ms;
+    return call;
+}
+
+static void assert_nothing_claimed(const struct engine_call *claim, const struct op_id *id)
+{
+    assert_int_equal(claim->err.status, OK);
+    assert_int_equal(claim->decision.kind, DECISION_NOTHING);
+    assert_memory_equal(&claim->request.operation_id, id, sizeof *id);
+}
+
+/* Both decisions are in one commit, each with its entry, and the body is stored. */
+static void what_is_enqueued_is_claimed_in_its_batch(void **state)
+{
+    (void)state;
+    struct engine_call effect = enqueue_effect("charge", "send this");
+    struct engine_call claim = claim_previous();
+    run(&effect, &claim);
+    assert_int_equal(effect.decision.kind, DECISION_ENQUEUED);
+    assert_int_equal(effect.decision.next.status, RECORD_PENDING);
+    assert_int_equal(claim.decision.kind, DECISION_CLAIMED);
+    assert_int_equal(claim.decision.next.status, RECORD_IN_PROGRESS);
+    assert_int_equal(claim.decision.next.attempt, 1);
+    assert_true(claim.decision.next.fence > effect.decision.next.fence);
+    assert_int_equal(claim.first_body.len, 0); /* the caller has it */
+    assert_entries(2);
+    struct engine_call late = by_id(REQUEST_CLAIM, &effect);
+    struct engine_call other = enqueue_effect("charge", "send that");
+    run(&late, &other);
+    assert_int_equal(late.decision.kind, DECISION_WRONG_STATUS);
+    assert_int_equal(other.decision.kind, DECISION_CONFLICT_REJECTED);
+    assert_true(slice_is(other.first_body, "send this"));
+}
+
+static void a_duplicate_is_not_claimed_with_its_enqueue(void **state)
+{
+    (void)state;
+    static const struct op_id none = {{0}};
+    struct engine_call first = enqueue_effect("charge", "send this");
+    run(&first, NULL);
+    struct engine_call claim = claim_previous();
+    struct engine_call again = enqueue_effect("charge", "send this");
+    run(&again, &claim);
+    assert_int_equal(again.decision.kind, DECISION_IN_PROGRESS);
+    assert_nothing_claimed(&claim, &none);
+    struct engine_call other = enqueue_effect("charge", "send that");
+    claim = claim_previous();
+    run(&other, &claim);
+    assert_int_equal(other.decision.kind, DECISION_CONFLICT_REJECTED);
+    assert_nothing_claimed(&claim, &none);
+    assert_entries(3); /* a claim of nothing has none */
+    cycle.keys_max = 1;
+    struct engine_call more = enqueue_effect("more", "send this");
+    claim = claim_previous();
+    run(&more, &claim);
+    assert_int_equal(more.err.status, E_LIMIT);
+    assert_nothing_claimed(&claim, &none);
+    cycle.keys_max = 0;
+}
+
+/* An earlier call of it may not be over in the process that made it: it waits for its turn. */
+static void what_is_enqueued_again_is_not_claimed_with_it(void **state)
+{
+    (void)state;
+    struct engine_call first = enqueue_effect("charge", "send this");
+    struct engine_call claim = claim_previous();
+    run(&first, &claim);
+    struct engine_call seal = seal_call(&claim, "no");
+    seal.request.status = RECORD_FAILED;
+    run(&seal, NULL);
+    struct engine_call again = enqueue_effect("charge", "send this");
+    again.request.policy.retry_failed = true;
+    claim = claim_previous();
+    run(&again, &claim);
+    assert_int_equal(again.decision.kind, DECISION_ENQUEUED);
+    assert_nothing_claimed(&claim, &first.decision.next.operation_id);
+    claim = by_id(REQUEST_CLAIM, &first);
+    run(&claim, NULL);
+    assert_int_equal(claim.decision.kind, DECISION_CLAIMED);
+}
+
+/* The rival has enqueued it meanwhile: the claim is decided again with its enqueue, and falls. */
+static void a_claim_loses_the_race_of_its_enqueue(void **state)
+{
+    (void)state;
+    static const struct op_id none = {{0}};
+    struct engine_call ours = enqueue_effect("charge", "theirs");
+    struct engine_call claim = claim_previous();
+    race("charge", NULL, 1);
+    rival.enqueues = true;
+    run(&ours, &claim);
+    assert_int_equal(ours.decided, 2);
+    assert_int_equal(claim.decided, 2);
+    assert_int_equal(ours.decision.kind, DECISION_IN_PROGRESS);
+    assert_nothing_claimed(&claim, &none);
+    assert_entries(1);
 }
 
 /* Nothing of it took effect, so nothing older than it is outdated. */
@@ -799,6 +903,10 @@ int main(void)
         IN_CYCLE(a_lost_race_decides_a_whole_group_again),
         IN_CYCLE(enqueued_work_is_claimed_with_its_body),
         IN_CYCLE(work_that_is_enqueued_again_brings_its_body),
+        IN_CYCLE(what_is_enqueued_is_claimed_in_its_batch),
+        IN_CYCLE(a_duplicate_is_not_claimed_with_its_enqueue),
+        IN_CYCLE(what_is_enqueued_again_is_not_claimed_with_it),
+        IN_CYCLE(a_claim_loses_the_race_of_its_enqueue),
         IN_CYCLE(what_was_cancelled_is_no_version),
         IN_CYCLE(a_claim_of_an_older_version_is_stale),
         IN_CYCLE(a_claim_is_ordered_by_the_source_that_its_batch_gave_it),

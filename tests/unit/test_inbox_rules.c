@@ -524,6 +524,7 @@ static void only_a_presets_own_fields_are_passed_on(void **state)
     const struct preset *github = &presets[PRESET_GITHUB];
     assert_true(preset_passes(github, SLICE_LIT("X-GitHub-Event")));
     assert_true(preset_passes(github, SLICE_LIT("x-hub-signature-256")));
+    assert_true(preset_passes(github, SLICE_LIT("content-encoding")));
     assert_false(preset_passes(github, SLICE_LIT("Authorization")));
     assert_false(preset_passes(github, SLICE_LIT("X-Git")));
     assert_false(preset_passes(github, SLICE_LIT("Once-Fence")));
