@@ -210,6 +210,7 @@ class RabbitQueue:
                 fields = dict(fields)
                 properties = pika.BasicProperties(delivery_mode=2,
                     content_type=fields.pop("content-type", None),
+                    content_encoding=fields.pop("content-encoding", None),
                     message_id=fields.pop("message-id", None), headers=fields or None)
                 self.publish_one(channel, queue or self.name, body, properties)
 

@@ -15,7 +15,7 @@
 #endif
 
 enum {
-    SEEDS_DEFAULT = IS_SANITIZED ? 150 : 1000,
+    SEEDS_DEFAULT = IS_SANITIZED ? 75 : 500,
     SEEDS_LONG = IS_SANITIZED ? 12500 : 50000,
     OWN_LONG_TIMES = 20,      /* a simulation's own number, in the long tier */
     SEEDS_FOR_COUNTERS = 500, /* with fewer, a rare thing may honestly be missing */

@@ -144,9 +144,10 @@ class Postgres:
 
     def sql(self, text, database=None, user="postgres"):
         """What psql prints for it: rows of values with | between them."""
-        return subprocess.run(["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h",
-            "127.0.0.1", "-p", str(self.port), "-U", user, "-c", text, database or self.DATABASE],
-            check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+        return subprocess.run([self.program("psql"), "-X", "-q", "-A", "-t", "-v",
+            "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(self.port), "-U", user, "-c", text,
+            database or self.DATABASE], check=True, capture_output=True, text=True,
+            timeout=60).stdout.strip()
 
     def log(self):
         with open(os.path.join(self.directory, "postgres.log"), encoding="utf-8",

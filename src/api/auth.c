@@ -89,6 +89,7 @@ static enum auth_verdict check_token(
         return AUTH_WRONG;
     }
     *ret_caller = caller_of(&policy->tokens[found]);
+    ret_caller->token = token;
     return AUTH_OK;
 }
 

@@ -9,11 +9,12 @@
 
 #include "api/api.h"
 
-/* The caller. Slices live as long as the policy they came from; on the data directory's socket, as
- * long as the head. */
+/* The caller. Slices live as long as the policy they came from; the token and, on the data
+ * directory's socket, the tenant, as long as the head. */
 struct api_caller {
     struct slice tenant;
     struct slice actor; /* the token's name, "operator" on the own socket, or empty */
+    struct slice token; /* the verified bearer token, of the head; empty: without one */
     unsigned rights;    /* of enum api_right */
     bool sees_all;      /* it may see every tenant's figures in /metrics */
 };

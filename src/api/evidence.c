@@ -1,7 +1,7 @@
 /*
  * GET /v1/evidence and GET /v1/evidence/head.
  *
- *     query (a page of this tenant's entries) > note (access.read, durable) > answer
+ *     name? > query (a page of this tenant's entries) > note (access.read, durable) > answer
  *
  * Nothing of a page is shown before the entry that says who read it is on stable storage (GRD-4).
  * After a crash or a full disk between the two, the reader has seen nothing. Then the entry reports
@@ -22,7 +22,7 @@
 #include <stdio.h>
 
 #include "api/call.h"
-#include "api/query.h"
+#include "api/named.h"
 #include "base/limits.h"
 #include "base/macros.h"
 #include "base/text.h"
@@ -42,6 +42,7 @@ struct evidence_page {
     struct engine_call call; /* of the note */
     struct note note;
     enum record_kind about;              /* the kind of the id in the query */
+    struct api_named named;              /* the search for an id that a submitter gave */
     char reason[LIMIT_REASON_BYTES_MAX]; /* the query, as text */
 };
 
@@ -52,9 +53,8 @@ static enum status read_query(
     struct slice text;
     struct query *query = &self->page.query;
     uint64_t limit = ENTRIES_DEFAULT;
-    if (api_param(request, "operation_id", &text) &&
-        !kind_id_read(text, &self->about, &query->operation_id)) {
-        return err_set(err, E_INVALID, "parameter 'operation_id' is not the id of an operation");
+    if (api_param(request, "operation_id", &self->named.name) && self->named.name.len == 0) {
+        return err_set(err, E_INVALID, "parameter 'operation_id' is empty");
     }
     /* An empty cursor means the first page, as a loop over pages sends it. */
     if (api_param(request, "after", &text) &&
@@ -199,6 +199,33 @@ static void page_failed(struct api_query *page, const struct err *err)
     }
 }
 
+/* The search is over: name is our id, or no record has it. Evidence outlives its record, so our id
+ * of an absent one has a page too. */
+static void take_name(struct api_named *named)
+{
+    struct evidence_page *self = CONTAINER_OF(named, struct evidence_page, named);
+    if (kind_id_read(named->name, &self->about, &self->page.query.operation_id)) {
+        api_query_run(&self->page, named->query.request);
+    } else {
+        api_refuse_plain(named->query.request, 400, "invalid_parameter",
+            "parameter 'operation_id' is not the id of an operation");
+    }
+}
+
+/* Our id of a kind that has no given ids is not searched for. Nor is a name in all tenants at once:
+ * two of them may have given it. */
+static void find_name(struct api_request *request, struct evidence_page *self)
+{
+    enum record_kind kind;
+    struct op_id id;
+    unsigned kinds = api_named_kinds(request->api);
+    bool is_ours = kind_id_read(self->named.name, &kind, &id);
+    bool is_plain = self->page.query.any_tenant || (is_ours && (kinds & 1u << kind) == 0);
+    self->named.kinds = is_plain ? 0 : kinds;
+    self->named.end = take_name;
+    api_named_run(&self->named, request);
+}
+
 void api_evidence_list(struct api_request *request)
 {
     struct evidence_page *self = arena_zalloc(request->exchange->arena, sizeof *self);
@@ -215,7 +242,11 @@ void api_evidence_list(struct api_request *request)
         api_refuse_plain(request, 400, "invalid_parameter", err.text);
         return;
     }
-    api_query_run(&self->page, request);
+    if (self->named.name.len > 0) {
+        find_name(request, self);
+    } else {
+        api_query_run(&self->page, request);
+    }
 }
 
 /* --- The head --------------------------------------------------------------------------------- */

@@ -381,7 +381,7 @@ int backend_open(struct cli *cli, struct backend *ret_origin)
     return code;
 }
 
-int backend_try_look(struct cli *cli, struct backend *ret_origin)
+int backend_try_read(struct cli *cli, struct backend *ret_origin)
 {
     struct cli_open how = {.read_only = true, .must_exist = true};
     return backend_try_open(cli, how, ret_origin, NULL);

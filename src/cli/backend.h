@@ -93,7 +93,7 @@ int backend_get(
 /* For reading; never creates anything. */
 int backend_open(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* The same without a message; the result is once.h's. */
-int backend_try_look(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
+int backend_try_read(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* For changes. */
 int backend_open_to_change(struct cli *cli, struct backend *ret_origin) MUST_CHECK;
 /* The same, but creates the store if it is absent, unless how says otherwise; without a message.

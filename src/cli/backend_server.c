@@ -224,8 +224,8 @@ static int served_evidence(struct backend *backend, const char *operation_id, co
     char cursor[CURSOR_BYTES_MAX];
     struct remote_page page;
     bool stopped = false;
-    bool is_named = operation_id != NULL && work_kind_of_id(operation_id) == NULL;
-    int code = is_named ? check_id(operation_id) : CLI_OK;
+    bool is_operation = operation_id != NULL && strncmp(operation_id, "op_", 3) == 0;
+    int code = is_operation ? check_id(operation_id) : CLI_OK; /* a submitter's id is any text */
     (void)snprintf(cursor, sizeof cursor, "%s", after == NULL ? "" : after);
     while (code == CLI_OK && !stopped) {
         arena_clear(&backend->arena);
@@ -397,9 +397,9 @@ static bool decision_of(const struct remote_answer *answer, enum once_decision *
         {"outcome_unknown", ONCE_HELD_UNKNOWN}, {"operation_not_found", ONCE_NOT_FOUND},
         {"stale_fence", ONCE_STALE_FENCE}, {"already_sealed", ONCE_ALREADY_SEALED},
         {"still_running", ONCE_STILL_RUNNING}, {"stale_version", ONCE_STALE_VERSION}};
-    struct slice said = cli_member(answer->root, SLICE_LIT("decision"));
+    struct slice name = cli_member(answer->root, SLICE_LIT("decision"));
     for (int i = ONCE_FIRST_SEEN; answer->status < 300 && i <= ONCE_STALE_VERSION; i++) {
-        if (slice_is(said, once_decision_name((enum once_decision)i))) {
+        if (slice_is(name, once_decision_name((enum once_decision)i))) {
             *ret = (enum once_decision)i;
             return true;
         }

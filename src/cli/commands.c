@@ -57,7 +57,7 @@
     "match; --scope is the type of an effect. --dry-run lists them, --yes " verbs_ " them; "       \
     "without either, once asks on a terminal and refuses elsewhere. Each one has its own "         \
     "evidence; one that has changed meanwhile is reported and stays as it is. If the "             \
-    "server cannot be reached, once says how far it came; run the same line again to "             \
+    "server cannot be reached, once says how far it got; run the same line again to "              \
     "continue with the rest."
 /* Selects the operations of a command; read by filter.c. */
 #define OPT_FILTER                                                                                 \
@@ -405,7 +405,7 @@ static const struct example_def why_examples[] = {
 
 static const char *const tail_text[] = {
     "Prints the last evidence entries, oldest first, one per line. With --json each line is the "
-    "entry exactly as it is chained.",
+    "full document of an entry; docs/formats/evidence.md says how its hash follows from it.",
     "With --checkpoint, prints the newest signed checkpoint instead, byte for byte. Keep it on "
     "another machine: once verify --checkpoint then reveals a journal that was truncated, "
     "replaced by an older copy, or rewritten.",
@@ -520,6 +520,7 @@ static const char *const canon_text[] = {
 
 static const struct option_def canon_options[] = {
     FLAG("strict", "refuse lossy numbers"),
+    FLAG("json", "changes nothing: what is printed is JSON"),
     {0},
 };
 
@@ -559,7 +560,8 @@ static const struct example_def key_examples[] = {
 static const char *const verify_text[] = {
     "Reads the whole journal and checks frames, checksums, the chain, that no entry is missing, "
     "bodies against their digests, and the signatures of checkpoints. It can run beside the "
-    "writing process.",
+    "writing process. In PostgreSQL and Redis it checks every chain, the checkpoints that tie them "
+    "together, and every record, beside any number of processes.",
     "With --server, reads the evidence that the token may see from a server, and checks what can "
     "be checked from outside: each entry against its hash, consecutive entries against the "
     "chain, and the head. Entries of other tenants lie in between, so a missing entry cannot be "
@@ -1298,7 +1300,8 @@ const struct command_def commands[] = {
         "try out a source of the inbox", .operand_choices = {"test", "sign"}, .operands_min = 2,
         .operands_max = 2),
     COMMAND(tail, tail_options, tail_exits, "", "print the latest evidence"),
-    COMMAND(verify, verify_options, verify_exits, "", "check that the journal is intact"),
+    COMMAND(verify, verify_options, verify_exits, "",
+        "check that the evidence and the records of a store are intact"),
     COMMAND(backup, backup_options, backup_exits, "DIRECTORY",
         "copy the journal while it is in use", .operands_min = 1, .operands_max = 1),
     COMMAND(copy, copy_options, copy_exits, "FROM TO",

@@ -93,7 +93,7 @@ static void peek(struct cli *cli, struct mcp_job *job)
     struct backend backend;
     const struct operation *operation = NULL;
     int64_t pid = 0;
-    if (backend_try_look(cli, &backend) == ONCE_OK &&
+    if (backend_try_read(cli, &backend) == ONCE_OK &&
         backend.ops->peek(&backend, job->hold.operation_id, &operation) == ONCE_OK) {
         job->has_moved = operation == NULL || operation->status != ONCE_STATUS_IN_PROGRESS ||
                          begin_holder_gone(operation, &backend.own, &pid);

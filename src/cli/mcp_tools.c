@@ -307,9 +307,9 @@ static void run_confirm(struct mcp_ask *ask)
 /* ---- looking --------------------------------------------------------------------------------- */
 
 /* Open for reading; false: failed. A store that is not there yet has nothing in it. */
-static bool look(struct mcp_ask *ask, struct backend *backend)
+static bool open_for_reading(struct mcp_ask *ask, struct backend *backend)
 {
-    if (backend_try_look(&ask->own->cli, backend) == ONCE_OK) {
+    if (backend_try_read(&ask->own->cli, backend) == ONCE_OK) {
         return true;
     }
     fail(ask, "there is nothing to look at yet: the store is absent, or cannot be opened");
@@ -364,7 +364,7 @@ static void run_status(struct mcp_ask *ask)
         if (path != NULL && ask_server(ask, path, SLICE_EMPTY, &answer)) {
             buf_slice(ask->out, answer.text);
         }
-    } else if (!ask->has_failed && look(ask, &backend)) {
+    } else if (!ask->has_failed && open_for_reading(ask, &backend)) {
         const struct operation *operation = id == NULL ? NULL : find(ask, &backend, id);
         if (operation != NULL) {
             buf_slice(ask->out, operation->json);
@@ -380,7 +380,7 @@ static void run_why(struct mcp_ask *ask)
     struct backend backend = {.ops = NULL};
     struct jsonw json = {.out = ask->out};
     const char *id = required(ask, "operation_id");
-    if (!ask->has_failed && look(ask, &backend)) {
+    if (!ask->has_failed && open_for_reading(ask, &backend)) {
         const struct operation *operation = find(ask, &backend, id);
         if (operation != NULL && why_put(&ask->own->cli, &backend, operation, &json) != CLI_OK) {
             fail(ask, "its evidence could not be read; the reason is in the log of once mcp");
@@ -400,7 +400,7 @@ static void run_list_unknown(struct mcp_ask *ask)
         fail(ask, "limit must be a number from 1 to %d", LIST_MAX);
     }
     filter.limit = (size_t)limit;
-    if (!ask->has_failed && look(ask, &backend)) {
+    if (!ask->has_failed && open_for_reading(ask, &backend)) {
         list(ask, &backend, &filter);
     }
     backend_close(&backend);

@@ -14,7 +14,7 @@
 
 struct backend;
 
-enum { FOUND_ID_BYTES = 41 }; /* "cmd_" and a UUID, terminated: no id is longer */
+enum { FOUND_ID_BYTES = 256 }; /* terminated; callers may give ids of 255 bytes */
 
 /* What duplicates get. */
 struct operation_outcome {

@@ -30,10 +30,10 @@ struct policy_result {
 /* The environment of the cases. */
 struct policy_bench {
     struct cli *cli;
-    struct once_client *client;      /* sends the requests */
-    struct config *config;           /* read, checked and adapted to the test */
-    const struct config_route *said; /* its routes as they were read */
-    const struct config_route *said_otherwise;
+    struct once_client *client;             /* sends the requests */
+    struct config *config;                  /* read, checked and adapted to the test */
+    const struct config_route *read_routes; /* its routes as they were read */
+    const struct config_route *read_otherwise;
     struct config_route *routes; /* the routes in use, with a fake upstream */
     struct config_route *otherwise;
 };

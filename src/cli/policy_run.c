@@ -62,8 +62,8 @@ int policy_bench_init(struct policy_bench *bench, struct cli *cli, struct config
     struct config_gateway *gateway = &config->gateway;
     *bench = (struct policy_bench){.cli = cli,
         .config = config,
-        .said = gateway->routes,
-        .said_otherwise = gateway->otherwise,
+        .read_routes = gateway->routes,
+        .read_otherwise = gateway->otherwise,
         .routes =
             arena_zalloc(&config->arena, (gateway->route_count + 1) * sizeof(struct config_route)),
         .otherwise = arena_zalloc(&config->arena, sizeof(struct config_route))};
@@ -104,10 +104,10 @@ static bool has_timeout(const struct config_case *of)
     return false;
 }
 
-static void stand_behind(
-    struct config_route *route, const struct config_route *said, const char *url, bool hurries)
+static void use_fake_upstream(
+    struct config_route *route, const struct config_route *from, const char *url, bool hurries)
 {
-    *route = *said;
+    *route = *from;
     route->upstreams[0] = url;
     route->upstream_count = 1;
     route->ca_file = NULL;
@@ -122,11 +122,11 @@ static void bench_set(struct policy_bench *bench, const struct config_case *of, 
     struct config_gateway *gateway = &bench->config->gateway;
     bool hurries = has_timeout(of);
     for (size_t i = 0; i < gateway->route_count; i++) {
-        stand_behind(&bench->routes[i], &bench->said[i], url, hurries);
+        use_fake_upstream(&bench->routes[i], &bench->read_routes[i], url, hurries);
     }
     gateway->routes = bench->routes;
-    if (bench->said_otherwise != NULL) {
-        stand_behind(bench->otherwise, bench->said_otherwise, url, hurries);
+    if (bench->read_otherwise != NULL) {
+        use_fake_upstream(bench->otherwise, bench->read_otherwise, url, hurries);
         gateway->otherwise = bench->otherwise;
     }
 }
@@ -193,8 +193,8 @@ static struct slice body_of(const struct client_response *answer)
 /* If the gateway does not say: whether the request reached the upstream decides between the two. */
 static struct slice decision_of(const struct client_response *answer, bool has_reached)
 {
-    struct slice said = field_of(answer, "Once-Decision");
-    return said.len > 0 ? said : has_reached ? SLICE_LIT("passed_through") : SLICE_LIT("refused");
+    struct slice field = field_of(answer, "Once-Decision");
+    return field.len > 0 ? field : has_reached ? SLICE_LIT("passed_through") : SLICE_LIT("refused");
 }
 
 /* A refusal's code, in whichever form its profile uses. */

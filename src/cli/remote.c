@@ -328,15 +328,15 @@ void remote_refusal(
     const struct remote *remote, const struct remote_answer *answer, struct once_error *error)
 {
     char detail[ERR_TEXT_BYTES_MAX];
-    struct slice said = cli_member(answer->root, SLICE_LIT("detail"));
+    struct slice shown = cli_member(answer->root, SLICE_LIT("detail"));
     const char *hint = "";
     if (answer->code.len == 0) {
         backend_error(error, ONCE_E_UNAVAILABLE, "'%s' answered %d, and not as Once does",
             remote->options.url, answer->status);
         hint = "is it a Once server? Its address ends where /v1 would begin";
     } else {
-        said = said.len > 0 ? said : answer->code;
-        backend_error(error, ONCE_E_UNAVAILABLE, "%s (%d)", tame(said, detail), answer->status);
+        shown = shown.len > 0 ? shown : answer->code;
+        backend_error(error, ONCE_E_UNAVAILABLE, "%s (%d)", tame(shown, detail), answer->status);
     }
     if (answer->code.len > 0 && answer->status == 401) {
         hint = "ONCE_TOKEN holds the token of the caller";

@@ -136,13 +136,14 @@ static int check_options(const struct cli *cli, bool *ret_is_many)
 int cmd_resolve(struct cli *cli)
 {
     struct given_outcome given;
-    const struct work_kind *kind =
-        cli->operand_count > 0 ? work_kind_of_id(cli->operands[0]) : NULL;
-    if (kind != NULL) {
-        return work_resolve(cli, kind, cli->operands[0]);
-    }
+    const struct work_kind *kind = NULL;
+    const char *id = cli->operand_count > 0 ? cli->operands[0] : NULL;
     bool is_many = false;
-    int code = check_options(cli, &is_many);
+    int code = id != NULL && work_kind_named(id) == NULL ? work_find(cli, &id, &kind) : CLI_OK;
+    if (code == CLI_OK && kind != NULL) {
+        return work_resolve(cli, kind, id);
+    }
+    code = code == CLI_OK ? check_options(cli, &is_many) : code;
     if (code == CLI_OK && is_many && cli->operand_count > 0) {
         return work_many(cli, "resolve");
     }

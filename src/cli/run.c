@@ -168,17 +168,17 @@ static bool settle(struct run *run, const struct settlement *settlement)
 
 /* ---- run --------------------------------------------------------------------------------- */
 
-enum { TOLD = 4, TOLD_BYTES_MAX = 320 }; /* for the command; a key has at most 255 bytes */
+enum { GIVEN = 4, GIVEN_BYTES_MAX = 320 }; /* for the command; a key has at most 255 bytes */
 
-static const char *const told_names[TOLD] = {
+static const char *const given_names[GIVEN] = {
     "ONCE_OPERATION_ID", "ONCE_FENCE", "ONCE_ATTEMPT", "ONCE_IDEMPOTENCY_KEY"};
 
 /* Whether the variable is one of these: an inherited value belongs to an outer once run. */
 static bool is_told(const char *variable)
 {
-    for (size_t i = 0; i < TOLD; i++) {
-        size_t len = strlen(told_names[i]);
-        if (strncmp(variable, told_names[i], len) == 0 && variable[len] == '=') {
+    for (size_t i = 0; i < GIVEN; i++) {
+        size_t len = strlen(given_names[i]);
+        if (strncmp(variable, given_names[i], len) == 0 && variable[len] == '=') {
             return true;
         }
     }
@@ -195,9 +195,9 @@ static char **child_environment(struct run *run)
     while (environ[count] != NULL) {
         count++;
     }
-    char **list = arena_zalloc(arena, (count + TOLD + 1) * sizeof *list);
-    char(*told)[TOLD_BYTES_MAX] = arena_alloc(arena, TOLD * sizeof *told);
-    if (list == NULL || told == NULL) {
+    char **list = arena_zalloc(arena, (count + GIVEN + 1) * sizeof *list);
+    char(*given)[GIVEN_BYTES_MAX] = arena_alloc(arena, GIVEN * sizeof *given);
+    if (list == NULL || given == NULL) {
         return NULL;
     }
     size_t used = 0;
@@ -206,14 +206,14 @@ static char **child_environment(struct run *run)
             list[used++] = environ[i];
         }
     }
-    (void)snprintf(told[0], TOLD_BYTES_MAX, "%s=%s", told_names[0], grant->operation_id);
+    (void)snprintf(given[0], GIVEN_BYTES_MAX, "%s=%s", given_names[0], grant->operation_id);
     (void)snprintf(
-        told[1], TOLD_BYTES_MAX, "%s=%llu", told_names[1], (unsigned long long)grant->fence);
+        given[1], GIVEN_BYTES_MAX, "%s=%llu", given_names[1], (unsigned long long)grant->fence);
     (void)snprintf(
-        told[2], TOLD_BYTES_MAX, "%s=%llu", told_names[2], (unsigned long long)grant->attempt);
-    (void)snprintf(told[3], TOLD_BYTES_MAX, "%s=%s", told_names[3], run->key);
-    for (size_t i = 0; i < TOLD; i++) {
-        list[used++] = told[i];
+        given[2], GIVEN_BYTES_MAX, "%s=%llu", given_names[2], (unsigned long long)grant->attempt);
+    (void)snprintf(given[3], GIVEN_BYTES_MAX, "%s=%s", given_names[3], run->key);
+    for (size_t i = 0; i < GIVEN; i++) {
+        list[used++] = given[i];
     }
     return list;
 }

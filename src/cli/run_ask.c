@@ -181,7 +181,7 @@ static bool moved_on(struct run *run, const struct backend_answer *answer, struc
     const struct operation *operation = NULL;
     int64_t pid = 0;
     bool moved = false;
-    if (backend_try_look(run->cli, &backend) != ONCE_OK) {
+    if (backend_try_read(run->cli, &backend) != ONCE_OK) {
         backend_close(&backend);
         return false; /* not now */
     }

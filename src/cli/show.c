@@ -140,12 +140,13 @@ int cmd_show(struct cli *cli)
 {
     struct backend backend;
     const struct operation *operation = NULL;
-    const struct work_kind *kind =
-        cli->operand_count > 0 ? work_kind_of_id(cli->operands[0]) : NULL;
-    if (kind != NULL) {
-        return work_show(cli, kind, cli->operands[0]);
+    const struct work_kind *kind = NULL;
+    const char *id = cli->operand_count > 0 ? cli->operands[0] : NULL;
+    int code = work_find(cli, &id, &kind);
+    if (code == CLI_OK && kind != NULL) {
+        return work_show(cli, kind, id);
     }
-    int code = backend_open(cli, &backend);
+    code = code == CLI_OK ? backend_open(cli, &backend) : code;
     if (code != CLI_OK) {
         return code;
     }

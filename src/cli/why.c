@@ -72,12 +72,12 @@ static void tell(const struct once_entry *entry, const struct entry_words *words
     } else {
         tell_note(entry, words);
     }
-    struct slice said[] = {words->reason, words->actor, words->request_id};
+    struct slice parts[] = {words->reason, words->actor, words->request_id};
     const char *names[] = {"reason", "actor", "request"};
     for (size_t i = 0; i < 3; i++) {
-        if (said[i].len > 0) {
+        if (parts[i].len > 0) {
             out_text("    %s: ", names[i]);
-            out_safe(said[i]);
+            out_safe(parts[i]);
             out_text("\n");
         }
     }
@@ -157,7 +157,7 @@ int why_put(
     return code;
 }
 
-static int tell_story(
+static int print_story(
     struct story *story, struct backend *backend, const struct operation *operation)
 {
     struct buf bytes;
@@ -214,12 +214,13 @@ int cmd_why(struct cli *cli)
     const struct operation *operation = NULL;
     struct story story = {.cli = cli};
     const char *id = cli->operand_count > 0 ? cli->operands[0] : NULL;
-    int code = backend_open(cli, &backend);
+    const struct work_kind *kind = NULL;
+    int code = work_find(cli, &id, &kind);
+    code = code == CLI_OK ? backend_open(cli, &backend) : code;
     if (code != CLI_OK) {
         return code;
     }
     arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
-    const struct work_kind *kind = work_kind_of_id(id);
     if (kind != NULL) {
         code = work_name(cli, backend.remote, kind, id, &id);
         code = code != CLI_OK ? code : tell_entries(&story, &backend, id);
@@ -228,7 +229,7 @@ int cmd_why(struct cli *cli)
         return code;
     }
     code = operation_find(cli, &backend, &operation);
-    code = code != CLI_OK ? code : tell_story(&story, &backend, operation);
+    code = code != CLI_OK ? code : print_story(&story, &backend, operation);
     arena_release(&story.arena);
     backend_close(&backend);
     return code;

@@ -1,5 +1,6 @@
-/* Prints commands, effects and deliveries; once confirm and once deny; once retry, cancel,
- * compensate. work_many.c does the last three to many effects. */
+/* Lists commands, effects and deliveries, and finds one by its id; once confirm and once deny; once
+ * retry, cancel, compensate. work_show.c prints one; work_many.c does the last three to many
+ * effects. */
 #include "cli/work.h"
 
 #include <stdio.h>
@@ -8,6 +9,7 @@
 
 #include "base/macros.h"
 #include "base/text.h"
+#include "base/uuid.h"
 #include "canon/jsonw.h"
 #include "cli/backend.h"
 #include "cli/confirm_many.h"
@@ -17,6 +19,7 @@
 
 enum {
     PATH_BYTES_MAX = 1024,
+    GIVEN_KINDS = 2, /* the first of kinds: their submitters may give ids */
     ID_COLUMNS = 40, /* a prefix and a UUID */
     ITEMS_MAX = 100000,
     BODY_BYTES_MAX = 64 << 10,
@@ -124,16 +127,17 @@ static int next_page(struct pages *pages)
     return CLI_OK;
 }
 
-/* These are not statuses of an effect, but they are what an operator looks for. So is "blocked", of
- * a command. */
+/* These are not statuses of an effect, but they are what an operator looks for. So are "blocked" of
+ * a command and "dead_letter". */
 static struct slice shown_status(const struct json_value *item)
 {
-    bool is_blocked = slice_is(cli_member(item, SLICE_LIT("status")), "blocked");
-    bool is_uncertain = !is_blocked && json_is(json_find(item, SLICE_LIT("uncertain")), JSON_TRUE);
+    struct slice status = cli_member(item, SLICE_LIT("status"));
+    bool is_ended = slice_is(status, "blocked") || slice_is(status, "dead_letter");
+    bool is_uncertain = !is_ended && json_is(json_find(item, SLICE_LIT("uncertain")), JSON_TRUE);
     bool is_compensating = json_is(json_find(item, SLICE_LIT("compensating")), JSON_TRUE);
     return is_uncertain      ? SLICE_LIT("uncertain")
            : is_compensating ? SLICE_LIT("compensating")
-                             : cli_member(item, SLICE_LIT("status"));
+                             : status;
 }
 
 struct work_filter work_filter_of(const struct cli *cli, const char *status)
@@ -192,7 +196,29 @@ int work_each(struct cli *cli, struct remote *remote, const struct work_kind *ki
     return code;
 }
 
-/* ---- by the beginning of an id ------------------------------------------------------------- */
+/* ---- by an id, or by its beginning ---------------------------------------------------------- */
+
+/* Whether the text is a whole id of ours. Any other text may be an id that its submitter gave, or
+ * the beginning of an id. */
+static bool is_whole(const struct work_kind *kind, const char *typed)
+{
+    size_t begin = strlen(kind->prefix);
+    return strncmp(typed, kind->prefix, begin) == 0 &&
+           strlen(typed) == begin + UUID_TEXT_BYTES - 1 && !found_is_prefix(kind->prefix, typed);
+}
+
+/* Whether a record of this kind has this id. Silent: what follows reports a server that is gone. */
+static bool has_id(
+    struct cli *cli, struct remote *remote, const struct work_kind *kind, const char *typed)
+{
+    char path[PATH_BYTES_MAX];
+    struct once_error error;
+    struct remote_answer answer;
+    const char *escaped = remote_escape(&cli->arena, typed);
+    (void)snprintf(path, sizeof path, "/v1/%s/%s", kind->name, escaped == NULL ? "" : escaped);
+    return remote_try(remote, path, SLICE_EMPTY, &cli->arena, &answer, &error) == ONCE_OK &&
+           answer.status == 200 && slice_is(cli_member(answer.root, slice_str(kind->id)), typed);
+}
 
 struct by_prefix {
     const struct work_kind *kind;
@@ -224,8 +250,8 @@ int work_name(struct cli *cli, struct remote *remote, const struct work_kind *ki
     if (remote == NULL) {
         return no_server();
     }
-    if (!found_is_prefix(kind->prefix, typed)) {
-        return CLI_OK; /* the function that gets the id checks it */
+    if (is_whole(kind, typed) || has_id(cli, remote, kind, typed)) {
+        return CLI_OK;
     }
     int code = work_each(cli, remote, kind, NULL, take_item, &self);
     code = found_pick(&self.found, code, &cli->arena, ret);
@@ -237,8 +263,48 @@ int work_name(struct cli *cli, struct remote *remote, const struct work_kind *ki
     return code;
 }
 
-/* The server, and the full id. After a failure there is nothing to free. */
-static int open_named(struct cli *cli, const struct work_kind *kind, const char *typed,
+/* The one command or effect whose id begins with this text; *ret stays NULL if there is none. */
+static int find_prefix(
+    struct cli *cli, struct remote *remote, const char **typed, const struct work_kind **ret)
+{
+    struct by_prefix self = {
+        .prefix = slice_str(*typed), .found = {.kind = "commands and effects"}};
+    const struct work_kind *kind = NULL;
+    const char *id = NULL;
+    int code = CLI_OK;
+    for (size_t i = 0; i < GIVEN_KINDS && code == CLI_OK; i++) {
+        size_t before = self.found.count;
+        self.kind = &kinds[i];
+        code = work_each(cli, remote, self.kind, NULL, take_item, &self);
+        kind = self.found.count > before ? self.kind : kind;
+    }
+    code = found_pick(&self.found, code, &cli->arena, &id);
+    if (code == CLI_OK && id != NULL) {
+        *typed = id;
+        *ret = kind;
+    }
+    return code;
+}
+
+int work_find(struct cli *cli, const char **typed, const struct work_kind **ret)
+{
+    struct remote *remote = NULL;
+    *ret = work_kind_of_id(*typed);
+    if (*ret != NULL || *typed == NULL || **typed == '\0' || strncmp(*typed, "op_", 3) == 0) {
+        return CLI_OK;
+    }
+    int code = backend_find_server(cli, &remote);
+    for (size_t i = 0; i < GIVEN_KINDS && code == CLI_OK && remote != NULL && *ret == NULL; i++) {
+        *ret = has_id(cli, remote, &kinds[i], *typed) ? &kinds[i] : NULL;
+    }
+    if (code == CLI_OK && remote != NULL && *ret == NULL) {
+        code = find_prefix(cli, remote, typed, ret);
+    }
+    remote_free(remote);
+    return code;
+}
+
+int work_open_named(struct cli *cli, const struct work_kind *kind, const char *typed,
     struct remote **ret_remote, const char **ret_id)
 {
     int code = work_open_server(cli, ret_remote);
@@ -248,147 +314,6 @@ static int open_named(struct cli *cli, const struct work_kind *kind, const char 
         *ret_remote = NULL;
     }
     return code;
-}
-
-/* ---- one --------------------------------------------------------------------------------- */
-
-/* Print a member as a line: strings unquoted, the rest as JSON; an object has a line for each of
- * its members. */
-static void print_member(struct slice text, const char *prefix, const struct json_member *member)
-{
-    char name[64];
-    (void)snprintf(name, sizeof name, "%s%s%.*s", prefix, prefix[0] == '\0' ? "" : ".",
-        SLICE_ARGS(json_text(&member->name)));
-    bool is_plain = !json_is(&member->value, JSON_OBJECT) || member->value.count == 0;
-    if (prefix[0] == '\0' && !is_plain && strcmp(name, "payload") != 0) {
-        for (uint32_t i = 0; i < member->value.count; i++) {
-            print_member(text, name, &member->value.members[i]);
-        }
-        return;
-    }
-    out_text("%-29s ", name);
-    if (json_is(&member->value, JSON_STRING)) {
-        out_safe(json_text(&member->value));
-    } else {
-        out_safe(json_raw(text, &member->value));
-    }
-    out_text("\n");
-}
-
-/* What a person looks for first comes first; the rest follows as it is. */
-static void print_document(
-    const struct work_kind *kind, struct slice text, const struct json_value *root)
-{
-    const char *const first[] = {kind->id, kind->what, "status", "uncertain", "compensating",
-        "reason", "tenant", kind->who, "idempotency_key", "trace", "target", "payload", "attempt",
-        "next_attempt_at", "acknowledgement", "compensation", "compensates"};
-    for (size_t i = 0; i < COUNT(first); i++) {
-        for (uint32_t j = 0; j < root->count; j++) {
-            if (slice_is(json_text(&root->members[j].name), first[i])) {
-                print_member(text, "", &root->members[j]);
-            }
-        }
-    }
-    for (uint32_t j = 0; j < root->count; j++) {
-        bool is_printed = false;
-        for (size_t i = 0; i < COUNT(first); i++) {
-            is_printed = is_printed || slice_is(json_text(&root->members[j].name), first[i]);
-        }
-        if (!is_printed) {
-            print_member(text, "", &root->members[j]);
-        }
-    }
-}
-
-static void print_word(const char *name, struct slice value)
-{
-    if (value.len > 0) {
-        out_text("  %s", name);
-        out_safe(value);
-    }
-}
-
-/* One line: when, what, of which attempt, by whom, under which request, and why. */
-static void print_entry(const struct json_value *entry)
-{
-    struct entry_words words = entry_words_of(entry);
-    if (slice_is(words.type, "access.read")) {
-        return;
-    }
-    out_text("%.*s  %s%.*s%s", SLICE_ARGS(cli_member(entry, SLICE_LIT("occurred_at"))),
-        out_tint(TINT_BOLD), SLICE_ARGS(words.type), out_plain());
-    print_word("attempt ", slice_is(words.attempt, "0") ? SLICE_EMPTY : words.attempt);
-    print_word("provider_ref ", cli_member(entry, SLICE_LIT("provider_ref")));
-    print_word("by ", words.actor);
-    print_word("request ", words.request_id);
-    if (words.reason.len > 0) {
-        out_text(": ");
-        out_safe(words.reason);
-    }
-    out_text("\n");
-}
-
-/* All of its entries, page by page. A caller that may not read evidence sees only the document. */
-static void tell_story(struct remote *remote, const char *id)
-{
-    char cursor[CURSOR_BYTES_MAX] = "";
-    bool is_last = false;
-    struct arena arena;
-    arena_init(&arena, &mem_libc, PAGE_ARENA_BYTES_MAX);
-    while (!is_last && !out_broken()) {
-        struct remote_answer answer;
-        arena_clear(&arena);
-        const char *path = remote_evidence_path(&arena, id, cursor);
-        if (path == NULL || remote_ask(remote, path, SLICE_EMPTY, &arena, &answer) != CLI_OK ||
-            answer.status != 200) {
-            break;
-        }
-        const struct json_value *entries = json_find(answer.root, SLICE_LIT("entries"));
-        for (uint32_t i = 0; json_is(entries, JSON_ARRAY) && i < entries->count; i++) {
-            print_entry(&entries->items[i]);
-        }
-        is_last = !remote_take_next(answer.root, cursor, &is_last) || is_last;
-    }
-    arena_release(&arena);
-}
-
-/* Its own story, and that of the effect that undoes it. */
-static void tell_stories(
-    struct cli *cli, struct remote *remote, const char *id, const struct json_value *root)
-{
-    struct operation undo = {
-        .id = cli_member(json_find(root, SLICE_LIT("compensation")), SLICE_LIT("effect_id"))};
-    out_text("\n");
-    tell_story(remote, id);
-    const char *undo_id = undo.id.len > 0 ? operation_id(&undo, &cli->arena) : NULL;
-    if (undo_id != NULL) {
-        out_text("\nundone by %s\n", undo_id);
-        tell_story(remote, undo_id);
-    }
-}
-
-int work_show(struct cli *cli, const struct work_kind *kind, const char *typed)
-{
-    const char *id = NULL;
-    struct remote *remote = NULL;
-    struct remote_answer answer;
-    char path[PATH_BYTES_MAX];
-    int code = open_named(cli, kind, typed, &remote, &id);
-    const char *escaped = code == CLI_OK ? remote_escape(&cli->arena, id) : NULL;
-    if (escaped != NULL) {
-        (void)snprintf(path, sizeof path, "/v1/%s/%s", kind->name, escaped);
-        code = remote_get(remote, path, &cli->arena, &answer);
-    }
-    if (code == CLI_OK && escaped != NULL && cli->json) {
-        out_bytes(answer.text);
-        out_text("\n");
-    } else if (code == CLI_OK && escaped != NULL) {
-        print_document(kind, answer.text, answer.root);
-        tell_stories(cli, remote, id, answer.root);
-    }
-    int written = out_finish_listing();
-    remote_free(remote);
-    return code == CLI_OK ? written : code;
 }
 
 /* ---- many -------------------------------------------------------------------------------- */
@@ -493,7 +418,7 @@ static int answer_command(struct cli *cli, const char *verb)
     char path[PATH_BYTES_MAX];
     int code = read_token(cli, &token);
     code = code == CLI_OK
-               ? open_named(cli, work_kind_named("commands"), cli->operands[0], &remote, &id)
+               ? work_open_named(cli, work_kind_named("commands"), cli->operands[0], &remote, &id)
                : code;
     if (code != CLI_OK) {
         return code;
@@ -550,7 +475,7 @@ static int act(struct cli *cli, const struct work_kind *kind, const char *typed,
     struct remote *remote = NULL;
     struct remote_answer answer;
     struct work_ask ask = {.kind = kind, .verb = verb, .body = buf_view(body)};
-    int code = open_named(cli, kind, typed, &remote, &ask.id);
+    int code = work_open_named(cli, kind, typed, &remote, &ask.id);
     if (code != CLI_OK) {
         return code;
     }
@@ -578,21 +503,25 @@ static int act_with_reason(struct cli *cli, const char *verb)
     if (checked != CLI_OK || is_many) {
         return checked != CLI_OK ? checked : work_many(cli, verb);
     }
-    const struct work_kind *kind = work_kind_of_id(cli->operands[0]);
+    const char *id = cli->operands[0];
+    const struct work_kind *kind = NULL;
     struct mem mem = arena_mem(&cli->arena);
     struct buf body;
     struct jsonw json = {.out = &body};
+    int code = work_find(cli, &id, &kind);
+    if (code != CLI_OK) {
+        return code;
+    }
     bool is_command = kind != NULL && strcmp(kind->name, "commands") == 0;
     if (kind == NULL || (!is_command && strcmp(kind->name, "effects") != 0)) {
-        return cli_usage(
-            cli, "%s: '%s' is not the id of an effect or a command", verb, cli->operands[0]);
+        return cli_usage(cli, "%s: '%s' is not the id of an effect or a command", verb, id);
     }
     buf_init(&body, &mem, BODY_BYTES_MAX);
     jsonw_open(&json, NULL, '{');
     jsonw_str_some(&json, "action", is_command ? verb : NULL);
     jsonw_str_some(&json, "reason", cli_text(cli, "reason"));
     jsonw_close(&json, '}');
-    return act(cli, kind, cli->operands[0], is_command ? "recover" : verb, &body);
+    return act(cli, kind, id, is_command ? "recover" : verb, &body);
 }
 
 int cmd_retry(struct cli *cli)

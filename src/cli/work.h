@@ -25,13 +25,22 @@ struct arena;
 const struct work_kind *work_kind_of_id(const char *id);
 const struct work_kind *work_kind_named(const char *name);
 
+/* The kind of the record that the text names, by its prefix or, if a server runs, because a command
+ * or an effect has such an id from its submitter; then *typed becomes that id. *ret is NULL for an
+ * operation, or text that names nothing. 0, or an exit code after writing the message. */
+int work_find(struct cli *cli, const char **typed, const struct work_kind **ret) MUST_CHECK;
 /* The id of the one record of this kind whose id equals or begins with this text, like
- * operation_name. Without a server the command fails with a message. */
+ * operation_name. An id that equals it counts before those that only begin with it. Without a
+ * server the command fails with a message. */
 int work_name(struct cli *cli, struct remote *remote, const struct work_kind *kind,
     const char *typed, const char **ret) MUST_CHECK;
 /* The server that was named, or that holds the store. 0, or an exit code after writing the
  * message. */
 int work_open_server(struct cli *cli, struct remote **ret_remote) MUST_CHECK;
+/* That server, and the full id of the record that the text names. After a failure there is nothing
+ * to free. */
+int work_open_named(struct cli *cli, const struct work_kind *kind, const char *typed,
+    struct remote **ret_remote, const char **ret_id) MUST_CHECK;
 
 /* Selects records; NULL and 0: any. */
 struct work_filter {

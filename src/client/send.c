@@ -99,7 +99,7 @@ static int64_t pause_ms(const struct sending *sending)
     return client_wait_ms(&wait);
 }
 
-static void tell(const struct sending *sending, int64_t sleep_ms)
+static void report(const struct sending *sending, int64_t sleep_ms)
 {
     const struct once_client_options *options = &sending->client->options;
     const struct client_response *response = sending->response;
@@ -121,7 +121,7 @@ static bool wait_for_next(struct sending *sending)
 {
     const struct once_client_options *options = &sending->client->options;
     int64_t sleep_ms = pause_ms(sending);
-    tell(sending, sleep_ms);
+    report(sending, sleep_ms);
     if (sleep_ms < 0 || options->sleep(options->world_context, sleep_ms) != 0 ||
         left_ms(sending) <= 0) {
         return false;

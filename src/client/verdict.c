@@ -58,7 +58,7 @@ enum status client_marks_read(
 
 /* ---- the verdict ------------------------------------------------------------------------- */
 
-static bool said(const struct attempt_facts *facts, const char *decision)
+static bool has_decision(const struct attempt_facts *facts, const char *decision)
 {
     return strcmp(facts->decision, decision) == 0;
 }
@@ -66,18 +66,20 @@ static bool said(const struct attempt_facts *facts, const char *decision)
 /* The answer is about the operation, not about this attempt to ask for it. */
 static bool is_outcome(const struct attempt_facts *facts)
 {
-    return facts->is_replayed || said(facts, "duplicate_replayed") || said(facts, "first_seen");
+    return facts->is_replayed || has_decision(facts, "duplicate_replayed") ||
+           has_decision(facts, "first_seen");
 }
 
 static bool is_in_progress(const struct attempt_facts *facts)
 {
-    return facts->status == 409 && (facts->marks.in_progress || said(facts, "in_progress"));
+    return facts->status == 409 && (facts->marks.in_progress || has_decision(facts, "in_progress"));
 }
 
 /* It may be settled while we wait, by reconciliation or by a person. */
 static bool is_held(const struct attempt_facts *facts)
 {
-    return facts->status >= 400 && (facts->marks.outcome_unknown || said(facts, "held_unknown"));
+    return facts->status >= 400 &&
+           (facts->marks.outcome_unknown || has_decision(facts, "held_unknown"));
 }
 
 static enum once_effect effect_of_answer(const struct attempt_facts *facts)
@@ -106,7 +108,7 @@ static enum once_effect effect_of_answer(const struct attempt_facts *facts)
 static struct verdict judge_answer(const struct attempt_facts *facts)
 {
     struct verdict verdict = {.effect = effect_of_answer(facts), .settles = is_outcome(facts)};
-    if (said(facts, "conflict_rejected")) {
+    if (has_decision(facts, "conflict_rejected")) {
         return verdict; /* the key belongs to a different request, permanently */
     }
     if (is_in_progress(facts) || is_held(facts)) {
@@ -116,12 +118,12 @@ static struct verdict judge_answer(const struct attempt_facts *facts)
     }
     /* A replayed failure is final. So is one that Once calls final, unless its outcome is unknown:
      * the same key then only asks, and does nothing twice. */
-    bool is_final = facts->is_replayed || said(facts, "duplicate_replayed") ||
+    bool is_final = facts->is_replayed || has_decision(facts, "duplicate_replayed") ||
                     facts->marks_unread ||
                     (facts->marks.no_retry && facts->marks.effect != ONCE_EFFECT_UNKNOWN);
     bool may_pass = facts->status >= 500 || facts->status == 429 || facts->status == 408;
     verdict.retry = may_pass && !is_final;
-    if (may_pass && !facts->is_replayed && !said(facts, "duplicate_replayed")) {
+    if (may_pass && !facts->is_replayed && !has_decision(facts, "duplicate_replayed")) {
         verdict.settles = false; /* "not now" is not an outcome */
     }
     return verdict;

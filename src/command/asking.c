@@ -7,6 +7,7 @@
 #include "base/rand.h"
 #include "command/impl.h"
 #include "engine/request_builder.h"
+#include "envelope/sealed.h"
 
 enum status asking_read(
     struct command_asking *asking, const struct json_value *body, struct envelope_fault *fault)
@@ -84,18 +85,11 @@ static enum status make_detail(
     return status == OK ? OK : err_set(err, status, "the names in the envelope are too long");
 }
 
-struct vault_name command_body_name(const struct record_key *key)
-{
-    return (struct vault_name){.tenant = key->tenant,
-        .key_hash = slice_of((const char *)key->hash.bytes, sizeof key->hash.bytes),
-        .kind = RECORD_COMMAND};
-}
-
 /* A body that must be sent later is kept whole, and encrypted at rest (DESIGN section 4). */
 static enum status keep_body(
     const struct command_asking *asking, struct engine_call *engine, struct err *err)
 {
-    struct vault_name name = command_body_name(&engine->request.key);
+    struct vault_name name = sealed_name(&engine->request.key, RECORD_COMMAND);
     struct buf sealed;
     buf_init(&sealed, asking->mem, ENVELOPE_DERIVED_BYTES_MAX);
     enum status status =

@@ -324,7 +324,7 @@ static void end_retry(struct undoing *self)
     if (self->recovered == 0) {
         struct commands *commands = self->commands;
         struct op_id id = self->record.operation_id;
-        (void)command_effects_look(commands, &id); /* it may be over (effects.h, crash) */
+        (void)command_effects_check(commands, &id); /* it may be over (effects.h, crash) */
         (void)err_set(&err, E_INVALID, "none of the command's effects was given up");
         refuse(self, "wrong_status", &err);
     } else if (!is_blocked) {
@@ -373,7 +373,7 @@ static void on_all(struct undoing *self)
 
 static void ask_next(struct undoing *self);
 
-/* The effect was cancelled, or changed before that: then the command is looked at again. */
+/* The effect was cancelled, or changed before that: then the command is read again. */
 static void on_stepped(struct undoing *self)
 {
     if (!is_good(self)) {
@@ -622,7 +622,7 @@ static void ask_next(struct undoing *self)
 
 /* ---- the beginning of a pass --------------------------------------------------------------- */
 
-/* Whether the pass may go on with this record. False: it is over. */
+/* Whether the pass may continue with this record. False: it is over. */
 static bool may_go_on(struct undoing *self)
 {
     struct err err;
@@ -697,7 +697,7 @@ static struct undoing *undoing_new(
 {
     bool is_own = purpose == PURPOSE_DRIVE || purpose == PURPOSE_FAILED;
     if (commands->vault == NULL || (is_own && atomic_load(&commands->is_cut))) {
-        return NULL; /* the next process goes on */
+        return NULL; /* the next process continues */
     }
     struct undoing *self = mem_zalloc(commands->mem, 1, sizeof *self);
     if (self == NULL) {

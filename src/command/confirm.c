@@ -21,6 +21,7 @@
 #include "canon/members.h"
 #include "command/impl.h"
 #include "engine/request_builder.h"
+#include "envelope/sealed.h"
 #include "http/fields.h"
 
 /* Wrong tokens for one command: a person mistypes, a program guesses. */
@@ -71,14 +72,16 @@ enum status confirmation_hash(const struct record_key *key, struct slice actor_i
     return OK;
 }
 
+/* Of the verified token, so that no spelling of the field makes the same caller a different one
+ * ("bearer" is "Bearer"). Whoever has shown no token has no credential. */
 void confirmation_credential(const struct api_request *request, struct digest *ret_digest)
 {
-    struct slice credential = SLICE_EMPTY;
+    const struct slice scheme = SLICE_LIT("Bearer ");
+    struct slice token = request->caller.token;
     *ret_digest = (struct digest){{0}};
-    if (http_find_single(request->exchange->head, SLICE_LIT("Authorization"), &credential) &&
-        credential.len > 0) {
+    if (token.len > 0) {
         struct digest plain;
-        digest_sha256(credential.data, credential.len, &plain);
+        digest_sha256_2(scheme.data, scheme.len, token.data, token.len, &plain);
         engine_fingerprint(door_engine(request->api->door), &plain, ret_digest);
     }
 }
@@ -184,7 +187,7 @@ static enum status open_body(struct confirming *confirming, struct err *err)
 {
     struct execution *execution = &confirming->execution;
     const struct query *query = &confirming->query;
-    struct vault_name name = command_body_name(&query->record->key);
+    struct vault_name name = sealed_name(&query->record->key, RECORD_COMMAND);
     struct buf plain;
     buf_init(&plain, &execution->request->mem, ENVELOPE_DERIVED_BYTES_MAX);
     enum status status =
@@ -200,6 +203,7 @@ static void wake(
     struct confirming *confirming, const struct record *record, const struct detail *detail)
 {
     struct execution *execution = &confirming->execution;
+    const struct http_exchange *exchange = execution->request->exchange;
     const struct config_command *command = registry_find(execution->registry, detail->command);
     struct err err = {.status = OK};
     if (command == NULL && !confirming->denies) {
@@ -220,6 +224,8 @@ static void wake(
     request->key.tenant = record->key.tenant;
     request->operation_id = record->operation_id;
     request->version = record->version;
+    request->trace = builder_trace_again(record->trace, exchange->request_id,
+        fields_traceparent_of(exchange->head), exchange->arena);
     request->status = confirming->denies ? RECORD_REJECTED : RECORD_IN_PROGRESS;
     request->reason = !confirming->denies                ? SLICE_EMPTY
                       : confirming->shown.reason.len > 0 ? confirming->shown.reason

@@ -198,9 +198,9 @@ static bool on_due(void *context, const struct store_due *dues, size_t count)
          * effects, or, if it was submitted anew after that, for a confirmation: its record says
          * which. */
         if (dues[i].fence == 0) {
-            taken = command_effects_look(commands, &dues[i].operation_id);
+            taken = command_effects_check(commands, &dues[i].operation_id);
         } else if (looks && looked++ < COMMAND_LOOKS_MAX) {
-            taken = command_effects_look(commands, &dues[i].operation_id);
+            taken = command_effects_check(commands, &dues[i].operation_id);
             commands->looked_ms = now_ms;
         }
     }

@@ -13,10 +13,25 @@
 #include "engine/query.h"
 #include "engine/request_builder.h"
 #include "envelope/envelope.h"
+#include "envelope/sealed.h"
 
-#define WAITING_REASON SLICE_LIT("waiting for its required effects")
+#define WAITING_REASON "waiting for its required effects"
+#define ENDED_REASON   "its required effects are acknowledged"
 
-enum { OUTCOME_BYTES_MAX = 32 << 20, LOOK_ARENA_BYTES_MAX = 64 << 20 };
+enum { OUTCOME_BYTES_MAX = 32 << 20, LOOK_ARENA_BYTES_MAX = 64 << 20, REASON_BYTES_MAX = 128 };
+
+/* The words, and how many effects the command does not wait for: the evidence says that they may
+ * complete after it (CCO-10). Without memory, the words alone. */
+static struct slice reason_of(const char *words, const struct detail *detail, struct arena *arena)
+{
+    char *text = detail->async == 0 ? NULL : arena_alloc(arena, REASON_BYTES_MAX);
+    if (text == NULL) {
+        return slice_str(words);
+    }
+    (void)snprintf(text, REASON_BYTES_MAX, "%s%s%llu async-completable", words,
+        words[0] == '\0' ? "" : "; ", (unsigned long long)detail->async);
+    return slice_str(text);
+}
 
 /* ---- accepting effects --------------------------------------------------------------------- */
 
@@ -60,7 +75,7 @@ static enum status keep_outcome(const struct commands *commands, const struct re
     const struct json_value *root, struct slice outcome, struct mem *mem, struct slice *ret_text,
     struct err *err)
 {
-    struct vault_name name = command_body_name(&record->key);
+    struct vault_name name = sealed_name(&record->key, RECORD_COMMAND);
     struct buf plain;
     struct buf sealed;
     buf_init(&plain, mem, OUTCOME_BYTES_MAX);
@@ -202,6 +217,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     }
     if (detail.required == 0) {
         builder_outcome_body(first, first->outcome_body, LIMIT_OUTCOME_BYTES_MAX);
+        first->request.reason = reason_of("", &detail, call->arena);
         return put_detail(call, command, &detail, &first->request, err);
     }
     detail.waits_for = buf_view(&waits_for);
@@ -214,7 +230,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     first->request.effect_id = SLICE_EMPTY;
     first->outcome_body = SLICE_EMPTY;
     first->request.delay_ms = COMMAND_LOOK_MS;
-    first->request.reason = WAITING_REASON;
+    first->request.reason = reason_of(WAITING_REASON, &detail, call->arena);
     return status == OK ? put_detail(call, command, &detail, &first->request, err) : status;
 }
 
@@ -232,7 +248,7 @@ void command_effects_settled(struct dispatch_call *call)
 
 /* A check of one command: the command is read, then each effect that it waits for; then it is
  * woken. */
-struct look {
+struct effects_check {
     struct query query; /* first */
     struct engine_call wake;
     struct commands *commands;
@@ -246,18 +262,18 @@ struct look {
     bool has_failed;
 };
 
-static void look_over(struct look *look)
+static void check_over(struct effects_check *check)
 {
-    struct commands *commands = look->commands;
-    registry_drop(look->registry);
-    arena_release(&look->arena);
-    mem_free(commands->mem, look);
+    struct commands *commands = check->commands;
+    registry_drop(check->registry);
+    arena_release(&check->arena);
+    mem_free(commands->mem, check);
     atomic_fetch_sub(&commands->expiring, 1);
 }
 
 static void on_woken(struct engine_call *call)
 {
-    look_over((struct look *)call->context);
+    check_over((struct effects_check *)call->context);
 }
 
 /* The handler's answer, kept until the command ends. */
@@ -265,7 +281,7 @@ static enum status open_outcome(const struct commands *commands, const struct re
     const struct detail *detail, struct arena *arena, struct slice *ret_outcome, struct err *err)
 {
     struct mem mem = arena_mem(arena);
-    struct vault_name name = command_body_name(&record->key);
+    struct vault_name name = sealed_name(&record->key, RECORD_COMMAND);
     struct slice text = detail->kept_outcome;
     size_t size = 0;
     struct buf plain;
@@ -320,7 +336,7 @@ enum status command_effects_end(const struct commands *commands, const struct re
         return status;
     }
     call->request.reason = has_failed ? SLICE_LIT("a required effect failed")
-                                      : SLICE_LIT("its required effects are acknowledged");
+                                      : reason_of(ENDED_REASON, detail, call->arena);
     call->request.outcome.code = (int32_t)detail->kept_code;
     call->request.outcome.meta = OUTCOME_META_JSON;
     builder_outcome_body(call, outcome, LIMIT_OUTCOME_BYTES_MAX);
@@ -331,38 +347,39 @@ enum status command_effects_wait(const struct record *record, const struct detai
     int64_t delay_ms, struct engine_call *call, struct err *err)
 {
     call->request.delay_ms = delay_ms;
-    call->request.reason = delay_ms > 0 ? WAITING_REASON : record->reason;
+    call->request.reason =
+        delay_ms > 0 ? reason_of(WAITING_REASON, detail, call->arena) : record->reason;
     return compose_wake(record, detail, RECORD_WAITING, call, err);
 }
 
-static void submit_wake(struct look *look, enum status composed)
+static void submit_wake(struct effects_check *check, enum status composed)
 {
     struct err err;
     if (composed != OK ||
-        engine_submit(door_engine(look->commands->door), &look->wake, &err) != OK) {
-        look_over(look);
+        engine_submit(door_engine(check->commands->door), &check->wake, &err) != OK) {
+        check_over(check);
     }
 }
 
-static struct engine_call *new_wake(struct look *look)
+static struct engine_call *new_wake(struct effects_check *check)
 {
-    look->wake = (struct engine_call){.context = look, .arena = &look->arena, .done = on_woken};
-    return &look->wake;
+    check->wake = (struct engine_call){.context = check, .arena = &check->arena, .done = on_woken};
+    return &check->wake;
 }
 
-static void wake(struct look *look)
+static void wake(struct effects_check *check)
 {
     struct err err;
-    submit_wake(look, command_effects_end(look->commands, &look->record, &look->detail,
-                          look->has_failed, new_wake(look), &err));
+    submit_wake(check, command_effects_end(check->commands, &check->record, &check->detail,
+                           check->has_failed, new_wake(check), &err));
 }
 
 /* None of the effects that it waits for has failed any more: it was retried. */
-static void unblock(struct look *look)
+static void unblock(struct effects_check *check)
 {
     struct err err;
-    submit_wake(look,
-        command_effects_wait(&look->record, &look->detail, COMMAND_LOOK_MS, new_wake(look), &err));
+    submit_wake(check, command_effects_wait(
+                           &check->record, &check->detail, COMMAND_LOOK_MS, new_wake(check), &err));
 }
 
 /* The effect that failed comes first in the list, so that the acknowledgement of a different one
@@ -414,26 +431,27 @@ static enum status compose_block(
     return status;
 }
 
-static void block(struct look *look, const struct record *effect)
+static void block(struct effects_check *check, const struct record *effect)
 {
-    struct settling failure = {&look->record, &look->detail, look->waits_for, look->next, effect};
+    struct settling failure = {
+        &check->record, &check->detail, check->waits_for, check->next, effect};
     struct err err;
-    if (recovery_is_blocked(&look->record)) {
-        look_over(look); /* already */
+    if (recovery_is_blocked(&check->record)) {
+        check_over(check); /* already */
     } else {
-        submit_wake(look, compose_block(&failure, new_wake(look), &err));
+        submit_wake(check, compose_block(&failure, new_wake(check), &err));
     }
 }
 
-static void ask_next(struct look *look);
+static void ask_next(struct effects_check *check);
 
 static void on_effect(struct engine_call *call)
 {
-    struct look *look = call->context;
-    const struct record *effect = look->query.record;
-    const struct config_command *command = registry_find(look->registry, look->detail.command);
+    struct effects_check *check = call->context;
+    const struct record *effect = check->query.record;
+    const struct config_command *command = registry_find(check->registry, check->detail.command);
     if (call->err.status != OK || effect == NULL || command == NULL) {
-        look_over(look);
+        check_over(check);
         return;
     }
     bool is_acknowledged = record_sealed(effect) && effect->status != RECORD_FAILED &&
@@ -441,62 +459,63 @@ static void on_effect(struct engine_call *call)
     bool has_failed = effect->status == RECORD_FAILED || effect->status == RECORD_REJECTED ||
                       effect->status == RECORD_DEAD;
     if (has_failed && command->on_effect_failure == CONFIG_EFFECT_FAILURE_FAIL) {
-        look->has_failed = true;
-        wake(look);
+        check->has_failed = true;
+        wake(check);
     } else if (has_failed && command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE) {
-        struct commands *commands = look->commands;
-        struct op_id id = look->record.operation_id;
+        struct commands *commands = check->commands;
+        struct op_id id = check->record.operation_id;
         command_compensate(commands, &id, COMPENSATE_FAILED);
-        look_over(look);
+        check_over(check);
     } else if (has_failed) {
-        block(look, effect);
+        block(check, effect);
     } else {
-        look->is_open = look->is_open || !is_acknowledged;
-        look->next++;
-        ask_next(look); /* a later one may have failed */
+        check->is_open = check->is_open || !is_acknowledged;
+        check->next++;
+        ask_next(check); /* a later one may have failed */
     }
 }
 
-static void submit_query(struct look *look, void (*done)(struct engine_call *call))
+static void submit_query(struct effects_check *check, void (*done)(struct engine_call *call))
 {
     struct err err;
-    look->query.kind = QUERY_OPERATION;
-    look->query.any_tenant = true;
-    look->query.call = (struct engine_call){.arena = &look->arena, .context = look, .done = done};
-    if (query_submit(door_engine(look->commands->door), &look->query, &err) != OK) {
-        look_over(look);
+    check->query.kind = QUERY_OPERATION;
+    check->query.any_tenant = true;
+    check->query.call =
+        (struct engine_call){.arena = &check->arena, .context = check, .done = done};
+    if (query_submit(door_engine(check->commands->door), &check->query, &err) != OK) {
+        check_over(check);
     }
 }
 
-static void ask_next(struct look *look)
+static void ask_next(struct effects_check *check)
 {
     struct err err;
-    if (look->next == look->waits_for->count && look->is_open) {
-        if (recovery_is_blocked(&look->record)) {
-            unblock(look);
+    if (check->next == check->waits_for->count && check->is_open) {
+        if (recovery_is_blocked(&check->record)) {
+            unblock(check);
         } else {
-            look_over(look); /* still in progress: it is checked again later */
+            check_over(check); /* still in progress: it is checked again later */
         }
         return;
     }
-    if (look->next == look->waits_for->count) {
-        wake(look);
+    if (check->next == check->waits_for->count) {
+        wake(check);
         return;
     }
-    const struct json_value *pair = &look->waits_for->items[look->next];
-    look->query = (struct query){.kinds = STORE_KIND(RECORD_EFFECT)};
+    const struct json_value *pair = &check->waits_for->items[check->next];
+    check->query = (struct query){.kinds = STORE_KIND(RECORD_EFFECT)};
     if (!json_is(pair, JSON_ARRAY) || pair->count != 2) {
-        look_over(look);
+        check_over(check);
         return;
     }
-    look->query.key = (struct record_key){.tenant = look->record.key.tenant,
+    check->query.key = (struct record_key){.tenant = check->record.key.tenant,
         .scope = json_text(&pair->items[0]),
         .key = json_text(&pair->items[1])};
-    if (record_key_seal_as(&look->query.key, RECORD_EFFECT, &err) != OK) {
-        look_over(look);
+    if (record_key_seal_as(&check->query.key, RECORD_EFFECT, &err) != OK) {
+        check_over(check);
         return;
     }
-    submit_query(look, on_effect);
+    submit_query(check, on_effect);
 }
 
 /* Whether the command waits for effects, and for which. */
@@ -511,46 +530,46 @@ static bool waits_for(const struct record *record, struct arena *arena, struct d
 
 static void on_command(struct engine_call *call)
 {
-    struct look *look = call->context;
-    const struct record *record = look->query.record;
+    struct effects_check *check = call->context;
+    const struct record *record = check->query.record;
     if (call->err.status == OK && record != NULL && record->status == RECORD_WAITING &&
         record->attempt == 0) { /* for a confirmation, after it was submitted anew */
         if (record_due_ms(record) <= call->now_ms) {
-            (void)command_expire(look->commands, record); /* or at its next due */
+            (void)command_expire(check->commands, record); /* or at its next due */
         }
-        look_over(look);
+        check_over(check);
         return;
     }
-    if (look->commands->vault == NULL) {
-        look_over(look); /* without a registry it cannot be read: it waits for one */
+    if (check->commands->vault == NULL) {
+        check_over(check); /* without a registry it cannot be read: it waits for one */
         return;
     }
     if (call->err.status != OK || record == NULL ||
-        !waits_for(record, &look->arena, &look->detail, &look->waits_for)) {
+        !waits_for(record, &check->arena, &check->detail, &check->waits_for)) {
         bool is_undone = call->err.status == OK && record != NULL && compensation_is_open(record);
         struct op_id id = is_undone ? record->operation_id : (struct op_id){{0}};
         if (is_undone) {
-            command_compensate(look->commands, &id, COMPENSATE_DRIVE);
+            command_compensate(check->commands, &id, COMPENSATE_DRIVE);
         }
-        look_over(look);
+        check_over(check);
         return;
     }
-    look->record = *record;
-    ask_next(look);
+    check->record = *record;
+    ask_next(check);
 }
 
-bool command_effects_look(struct commands *commands, const struct op_id *id)
+bool command_effects_check(struct commands *commands, const struct op_id *id)
 {
-    struct look *look = mem_zalloc(commands->mem, 1, sizeof *look);
-    if (look == NULL) {
+    struct effects_check *check = mem_zalloc(commands->mem, 1, sizeof *check);
+    if (check == NULL) {
         return false;
     }
-    look->commands = commands;
-    look->registry = registry_take(commands);
-    arena_init(&look->arena, commands->mem, LOOK_ARENA_BYTES_MAX);
+    check->commands = commands;
+    check->registry = registry_take(commands);
+    arena_init(&check->arena, commands->mem, LOOK_ARENA_BYTES_MAX);
     atomic_fetch_add(&commands->expiring, 1);
-    look->query = (struct query){.kinds = STORE_KIND(RECORD_COMMAND), .operation_id = *id};
-    submit_query(look, on_command);
+    check->query = (struct query){.kinds = STORE_KIND(RECORD_COMMAND), .operation_id = *id};
+    submit_query(check, on_command);
     return true;
 }
 
@@ -691,6 +710,6 @@ void commands_effect_settled(struct commands *commands, const struct record *eff
 {
     if (!atomic_load(&commands->is_cut) &&
         atomic_load(&commands->expiring) < COMMAND_LOOKS_OPEN_MAX) {
-        (void)command_effects_look(commands, &effect->parent); /* if not now, at its due */
+        (void)command_effects_check(commands, &effect->parent); /* if not now, at its due */
     }
 }

@@ -55,6 +55,6 @@ enum status command_effects_end(const struct commands *commands, const struct re
 
 /* Check whether the effects that a command waits for are settled, and end the command if so. False:
  * not possible now. Any thread. */
-bool command_effects_look(struct commands *commands, const struct op_id *id);
+bool command_effects_check(struct commands *commands, const struct op_id *id);
 
 #endif

@@ -268,6 +268,24 @@ static enum status put_marked(const struct json_value *value, const struct json_
     return OK;
 }
 
+/* The trace is shown and stored, so it is masked like the arguments. */
+static enum status mask_trace(
+    const struct json_mask *marks, struct arena *arena, struct envelope *envelope)
+{
+    const struct json_value *trace = json_find(envelope->root, SLICE_LIT("trace"));
+    struct slice text = SLICE_EMPTY;
+    if (marks->count == 0 || !json_is(trace, JSON_OBJECT)) {
+        envelope->trace = trace;
+        return OK;
+    }
+    enum status status = put_marked(trace, marks, arena, &text);
+    if (status == OK && json_read(text, arena, &trace, NULL) != OK) {
+        status = E_NOMEM;
+    }
+    envelope->trace = json_is(trace, JSON_OBJECT) ? trace : NULL; /* else all of it is redacted */
+    return status;
+}
+
 /* The texts for the handler, and those for people. */
 static enum status put_texts(
     struct arena *arena, struct envelope *envelope, struct envelope_fault *fault)
@@ -286,6 +304,7 @@ static enum status put_texts(
     status = status == OK ? put_marked(json_find(intent, SLICE_LIT("target")), &marks, arena,
                                 &envelope->target)
                           : status;
+    status = status == OK ? mask_trace(&marks, arena, envelope) : status;
     return status == OK ? OK : no_memory(fault);
 }
 
@@ -310,7 +329,6 @@ enum status envelope_read(const struct envelope_rules *rules, const struct json_
     status = status == OK ? make_root(rules, root, &args, arena, &made, fault) : status;
     status = status == OK ? derive(made, arena, &envelope, fault) : status;
     envelope.root = made;
-    envelope.trace = json_find(root, SLICE_LIT("trace"));
     status = status == OK ? put_texts(arena, &envelope, fault) : status;
     if (status == OK) {
         *ret_envelope = envelope;

@@ -119,8 +119,6 @@ void execution_fail(struct execution *execution, const struct err *err);
  * the record cannot be read, or there is no memory; nothing was submitted. */
 bool execution_take_over(struct execution *execution, struct slice reason,
     void (*decided)(struct execution *execution)) MUST_CHECK;
-/* What the bodies that a command keeps are sealed for. Points into the key. */
-struct vault_name command_body_name(const struct record_key *key);
 /* How long a command's lease must be. */
 int64_t execution_lease_ms(const struct config_command *command);
 /* The hash of a token, bound to its actor and command. E_NOMEM. */

@@ -1,6 +1,7 @@
 /* GET /v1/commands/{command_id}, GET /v1/commands and GET /v1/registry. A different tenant's
  * commands are not found (P9). */
 #include "api/query.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "command/impl.h"
 #include "engine/query.h"
@@ -110,15 +111,21 @@ static void answer_commands(struct api_query *self)
     api_answer_json(request, &out);
 }
 
-/* Whether a command can have a status of this name. */
-static bool is_status(struct slice word)
+/* The status that every command of this word has; 0: it can have several, and the page is filtered
+ * after it was read. False: there is no such word. */
+static bool take_word(struct slice text, enum record_status *ret_status)
 {
-    if (slice_is(word, "awaiting_effects") || slice_is(word, "confirmed")) {
-        return true;
-    }
-    for (int i = 1; i < RECORD_STATUS_END; i++) {
-        const char *own = kind_word(RECORD_COMMAND, (enum record_status)i, 0);
-        if (own != NULL && slice_is(word, own)) {
+    static const struct {
+        const char *word;
+        enum record_status status;
+    } words[] = {{"received", RECORD_PENDING}, {"confirmed", RECORD_PENDING},
+        {"awaiting_confirmation", RECORD_WAITING}, {"awaiting_effects", RECORD_WAITING},
+        {"started", RECORD_IN_PROGRESS}, {"blocked", 0}, {"executed", RECORD_EXECUTED},
+        {"failed", RECORD_FAILED}, {"rejected", RECORD_REJECTED},
+        {"compensating", RECORD_COMPENSATING}, {"compensated", RECORD_COMPENSATED}};
+    for (size_t i = 0; i < COUNT(words); i++) {
+        if (slice_is(text, words[i].word)) {
+            *ret_status = words[i].status;
             return true;
         }
     }
@@ -131,7 +138,7 @@ static const char *take_filters(const struct api_request *request, struct scan *
     uint64_t limit = LIST_DEFAULT;
     scan->kinds = 1u << RECORD_COMMAND;
     (void)!api_param(request, "key", &scan->key);
-    if (api_param(request, "status", &value) && !is_status(value)) {
+    if (api_param(request, "status", &value) && !take_word(value, &scan->status)) {
         return "parameter 'status' must be one of received, confirmed, awaiting_confirmation, "
                "awaiting_effects, started, blocked, executed, failed, rejected, compensating or "
                "compensated";

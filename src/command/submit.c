@@ -18,6 +18,7 @@
 #include "api/call.h"
 #include "base/check.h"
 #include "base/macros.h"
+#include "canon/jcs.h"
 #include "command/impl.h"
 #include "http/fields.h"
 
@@ -121,11 +122,18 @@ int64_t execution_lease_ms(const struct config_command *command)
 
 /* ---- the answer ---------------------------------------------------------------------------- */
 
+enum { PROBLEM_EXTRA_BYTES_MAX = 4096 }; /* more than an id of 255 escaped bytes and two digests */
+
+/* command_id is the document's: the submitter may have given one. */
 static void put_problem_ids(const struct execution *execution, struct buf *out)
 {
     char id[KIND_ID_TEXT_BYTES];
-    (void)kind_id_put(id, RECORD_COMMAND, &execution->record.operation_id);
-    buf_printf(out, "\"command_id\":\"%s\",\"status_url\":\"/v1/commands/%s\"", id, id);
+    struct detail detail = {0};
+    (void)!detail_read(execution->record.detail, execution->request->exchange->arena, &detail);
+    buf_str(out, "\"command_id\":");
+    jcs_put_string(out, document_id(&execution->record, &detail, id));
+    buf_printf(out, ",\"status_url\":\"/v1/commands/%s\"",
+        kind_id_put(id, RECORD_COMMAND, &execution->record.operation_id));
 }
 
 /* It is not known whether the handler did it. */
@@ -133,7 +141,7 @@ static void answer_unknown(struct execution *execution, unsigned status)
 {
     char id[KIND_ID_TEXT_BYTES];
     struct buf extra;
-    buf_init(&extra, &execution->request->mem, 1024);
+    buf_init(&extra, &execution->request->mem, PROBLEM_EXTRA_BYTES_MAX);
     put_problem_ids(execution, &extra);
     execution_refuse(execution,
         &(struct problem){.status = status,
@@ -280,22 +288,25 @@ void execution_run(struct execution *execution)
 
 static void answer_conflict(struct execution *execution)
 {
+    char id[KIND_ID_TEXT_BYTES];
     char first[DIGEST_HEX_BYTES];
     char second[DIGEST_HEX_BYTES];
     struct buf extra;
-    buf_init(&extra, &execution->request->mem, 1024);
+    buf_init(&extra, &execution->request->mem, PROBLEM_EXTRA_BYTES_MAX);
     put_problem_ids(execution, &extra);
     buf_printf(&extra, ",\"stored_fingerprint\":\"%s\",\"received_fingerprint\":\"%s\"",
         digest_put_hex(first, &execution->record.fingerprint),
         digest_put_hex(second, &execution->call.engine.request.fingerprint));
-    execution_refuse(
-        execution, &(struct problem){.status = 409,
-                       .code = "idempotency_conflict",
-                       .detail = SLICE_LIT("this key was used with a different envelope"),
-                       .error_type = "idempotency_error",
-                       .effect = PROBLEM_EFFECT_NO,
-                       .retry = PROBLEM_RETRY_NO,
-                       .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
+    execution_refuse(execution,
+        &(struct problem){.status = 409,
+            .code = "idempotency_conflict",
+            .detail = SLICE_LIT("this key was used with a different envelope"),
+            .error_type = "idempotency_error",
+            .effect = PROBLEM_EFFECT_NO,
+            .retry = PROBLEM_RETRY_NO,
+            .operation_id =
+                slice_str(kind_id_put(id, RECORD_COMMAND, &execution->record.operation_id)),
+            .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
 }
 
 /* It is called again, here or by whoever was faster. */

@@ -147,7 +147,8 @@ static void check_class(
 {
     static const char *const names[] = {"I0", "I1", "I2", "I3"};
     const char *change = changes_by(command);
-    bool is_justified = command->justification != NULL && command->justification[0] != '\0';
+    const char *words = command->justification == NULL ? "" : command->justification;
+    bool is_justified = words[strspn(words, " \t")] != '\0';
     bool is_read = command->class == CONFIG_CLASS_I0;
     if (command->class >= CONFIG_CLASS_I2 && !is_justified) {
         reader_fault(reader, yaml_place_of(map, "class"),
@@ -227,6 +228,69 @@ static void check_rest(
     }
 }
 
+/* Whether the name that begins here, and ends before one of these characters, is an argument. */
+static bool is_declared(const struct config_command *command, const char *name, const char *ends)
+{
+    size_t len = strcspn(name, ends);
+    for (size_t i = 0; i < command->arg_count; i++) {
+        if (strlen(command->args[i].name) == len && memcmp(command->args[i].name, name, len) == 0) {
+            return true;
+        }
+    }
+    return !command->has_args;
+}
+
+/* A place of the prompt that no argument can fill would be a question mark in every question. */
+static void check_prompt(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_command *command)
+{
+    static const char mark[] = "{args.";
+    const char *at = command->prompt == NULL ? NULL : strstr(command->prompt, mark);
+    for (; at != NULL; at = strstr(at + 1, mark)) {
+        const char *name = at + sizeof mark - 1;
+        if (!is_declared(command, name, ".}")) {
+            reader_fault(reader, yaml_place_of(map, "prompt"), "the name of an argument",
+                "'%s' asks with '{args.%.*s}', which is not one of its arguments", command->name,
+                (int)strcspn(name, ".}"), name);
+        }
+    }
+}
+
+/* Members that can be hidden: those that documents mask, and those that nothing shows. The others
+ * name the command, or are not members of an envelope. */
+static bool is_hidden(const char *pointer)
+{
+    static const char *const roots[] = {"/args", "/intent/target", "/trace", "/source",
+        "/extensions", "/created_at", "/confirmation"};
+    bool is_found = strncmp(pointer, "/x_", 3) == 0;
+    for (size_t i = 0; i < COUNT(roots); i++) {
+        size_t len = strlen(roots[i]);
+        is_found = is_found || (strncmp(pointer, roots[i], len) == 0 &&
+                                   (pointer[len] == '\0' || pointer[len] == '/'));
+    }
+    return is_found;
+}
+
+/* A pointer that would hide nothing is a secret that is shown. */
+static void check_redact(
+    struct config_reader *reader, const struct yaml_node *map, const struct config_command *command)
+{
+    static const char args[] = "/args/";
+    for (size_t i = 0; i < command->redact_count; i++) {
+        const char *pointer = command->redact[i];
+        bool is_arg = strncmp(pointer, args, sizeof args - 1) == 0;
+        if (!is_hidden(pointer)) {
+            reader_fault(reader, yaml_place_of(map, "redact"),
+                "a pointer into /args, /intent/target, /trace, /source, /extensions or /x_…",
+                "'%s' redacts '%s', which is always shown, or which no envelope has", command->name,
+                pointer);
+        } else if (is_arg && !is_declared(command, pointer + sizeof args - 1, "/")) {
+            reader_fault(reader, yaml_place_of(map, "redact"), "the name of an argument",
+                "'%s' redacts '%s', which is not one of its arguments", command->name, pointer);
+        }
+    }
+}
+
 /* ---- the section ------------------------------------------------------------------------- */
 
 /* entity.action: one dot, so that a name stands for one pair only. */
@@ -266,6 +330,8 @@ static enum status read_command(
         check_class(reader, key->value, command);
         check_shields(reader, key->value, command);
         check_rest(reader, key->value, command);
+        check_prompt(reader, key->value, command);
+        check_redact(reader, key->value, command);
         command->mutates = command->mutates || command->class != CONFIG_CLASS_I0;
     }
     return status;

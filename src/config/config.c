@@ -63,8 +63,8 @@ enum status config_set(struct config *config, const struct config_option *option
     }
     enum status status = value_set(&target, option, slice_str(value), &fault);
     if (status == E_INVALID) {
-        struct config_fault told = {.hint = fault.hint[0] == '\0' ? NULL : fault.hint};
-        config_fault_add(config, faults, &told, "%s: %s", from, fault.text);
+        struct config_fault reported = {.hint = fault.hint[0] == '\0' ? NULL : fault.hint};
+        config_fault_add(config, faults, &reported, "%s: %s", from, fault.text);
     }
     return status;
 }

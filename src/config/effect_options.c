@@ -91,8 +91,9 @@ const struct config_option config_connector_options[] = {
     ROW("connectors.idempotency.keeps", DURATION, CONNECTOR(idempotency.keeps_ms),
         .fallback = "24h", .min = SECOND_MS, .max = LIMIT_WINDOW_MS_MAX,
         .help = "How long the provider remembers a key. An uncertain effect is sent again with the "
-                "same key only within this time of its first attempt. With protocol: nats it is "
-                "2m unless given, and must not be more than the stream's duplicate window.",
+                "same key only within this time of its first attempt, so it must be longer than "
+                "timeout.total. With protocol: nats it is 2m unless given, and must not be more "
+                "than the stream's duplicate window.",
         .unsure = "What the provider's manual says; less if it says nothing."),
     ROW("connectors.idempotency.bytes_max", COUNT, CONNECTOR(idempotency.key_bytes_max),
         .fallback = "255", .min = 43, .max = LIMIT_KEY_BYTES_MAX,

@@ -409,6 +409,26 @@ static void check_lookup(const struct section *section, const struct config_look
     }
 }
 
+/* A call that repeats a key must end within `keeps`, so a key that is forgotten earlier than a call
+ * ends would protect nothing. */
+static void check_key(const struct section *section, const struct config_connector *connector)
+{
+    const struct config_idempotency *key = &connector->idempotency;
+    char keeps[32], total[32];
+    if (key->header != NULL && key->body != NULL) {
+        struct yaml_node place = at(section, "connectors.idempotency.body");
+        reader_fault(section->reader, &place, "keep one of them",
+            "the key goes into a field (%s) or into the body, not into both", key->header);
+    }
+    if ((key->header != NULL || key->body != NULL) && key->keeps_ms <= connector->total_ms) {
+        struct yaml_node place = at(section, "connectors.idempotency.keeps");
+        reader_fault(section->reader, &place, "shorten timeout.total, or leave idempotency out",
+            "idempotency.keeps (%s) is not longer than timeout.total (%s): nothing could be sent "
+            "again in time",
+            text_put_duration(keeps, key->keeps_ms), text_put_duration(total, connector->total_ms));
+    }
+}
+
 static enum status read_connector(
     struct config_reader *reader, const struct yaml_node *key, void *item)
 {
@@ -433,12 +453,7 @@ static enum status read_connector(
     if (connector->url != NULL) {
         (publishes ? check_broker : check_web)(&section, connector);
     }
-    if (connector->idempotency.header != NULL && connector->idempotency.body != NULL) {
-        struct yaml_node place = at(&section, "connectors.idempotency.body");
-        reader_fault(reader, &place, "keep one of them",
-            "the key goes into a field (%s) or into the body, not into both",
-            connector->idempotency.header);
-    }
+    check_key(&section, connector);
     return connector->url == NULL ? OK
            : publishes            ? make_broker_url(reader->config, connector)
                                   : make_url(reader->config, connector);

@@ -58,6 +58,7 @@ struct config_source_secret {
     const char *env;
     const char *text; /* only for verify_token, which the sender puts in a URL anyway */
     unsigned line;
+    unsigned column;
 };
 
 /* A source of webhooks, or a queue: the members of both have the same meaning. */

@@ -28,7 +28,8 @@ static void read_secret(struct config_reader *reader, const struct yaml_node *no
     }
     *ret_secret = (struct config_source_secret){.file = is_file ? key->value->text.data : NULL,
         .env = is_env ? key->value->text.data : NULL,
-        .line = node->line};
+        .line = node->line,
+        .column = node->column};
 }
 
 enum status source_read_secrets(

@@ -45,14 +45,14 @@ struct mcp_taken {
     size_t count;
 };
 
-static void take_out(struct mcp_taken *taken, const struct mcp_said *said,
+static void take_out(struct mcp_taken *taken, const struct mcp_tool_call *message,
     const struct json_value *arguments, const char *name)
 {
     for (uint32_t i = 0; name != NULL && json_is(arguments, JSON_OBJECT) && i < arguments->count;
          i++) {
         const struct json_value *of = &arguments->members[i].name;
         if (slice_is(json_text(of), name)) {
-            taken->places[taken->count++] = said->text.data + of->offset;
+            taken->places[taken->count++] = message->text.data + of->offset;
             return;
         }
     }
@@ -69,14 +69,14 @@ static bool is_taken(const struct mcp_taken *taken, const char *place)
 }
 
 /* The arguments without these. */
-static void put_rest(struct buf *out, const struct mcp_taken *taken, const struct mcp_said *said,
-    const struct json_value *arguments)
+static void put_rest(struct buf *out, const struct mcp_taken *taken,
+    const struct mcp_tool_call *message, const struct json_value *arguments)
 {
     struct mcp_scan scan;
     struct mcp_scan_item item;
     bool comma = false;
     buf_char(out, '{');
-    if (scan_begin(&scan, json_raw(said->text, arguments), '{')) {
+    if (scan_begin(&scan, json_raw(message->text, arguments), '{')) {
         while (scan_next(&scan, &item)) {
             if (!is_taken(taken, item.whole.data)) {
                 buf_str(out, comma ? "," : "");
@@ -88,28 +88,28 @@ static void put_rest(struct buf *out, const struct mcp_taken *taken, const struc
     buf_char(out, '}');
 }
 
-static void put_call(const struct mcp_said *said, const struct json_value *arguments,
+static void put_call(const struct mcp_tool_call *message, const struct json_value *arguments,
     const struct mcp_taken *taken, struct buf *line, struct buf *payload)
 {
     if (arguments == NULL) {
-        buf_slice(line, said->text);
+        buf_slice(line, message->text);
         buf_str(payload, "{}");
         return;
     }
-    struct slice raw = json_raw(said->text, arguments);
+    struct slice raw = json_raw(message->text, arguments);
     if (taken->count == 0) {
-        buf_slice(line, said->text);
+        buf_slice(line, message->text);
         buf_slice(payload, raw);
         return;
     }
-    put_rest(payload, taken, said, arguments);
-    size_t before = (size_t)(raw.data - said->text.data);
-    buf_slice(line, slice_of(said->text.data, before));
+    put_rest(payload, taken, message, arguments);
+    size_t before = (size_t)(raw.data - message->text.data);
+    buf_slice(line, slice_of(message->text.data, before));
     buf_slice(line, buf_view(payload));
-    buf_slice(line, slice_of(raw.data + raw.len, said->text.len - before - raw.len));
+    buf_slice(line, slice_of(raw.data + raw.len, message->text.len - before - raw.len));
 }
 
-enum status arguments_read(const struct mcp_said *said, const struct mcp_tool *tool,
+enum status arguments_read(const struct mcp_tool_call *message, const struct mcp_tool *tool,
     struct buf *line, struct buf *payload, struct mcp_arguments *ret_arguments, struct err *err)
 {
     static const char camel[] = "idempotencyKey";
@@ -117,9 +117,9 @@ enum status arguments_read(const struct mcp_said *said, const struct mcp_tool *t
     static const struct mcp_tool unlisted = {
         .key_name = "idempotency_key", .owns_camel = true, .owns_hidden = true};
     const struct mcp_tool *of = tool == NULL ? &unlisted : tool;
-    const struct json_value *params = json_find(said->root, SLICE_LIT("params"));
+    const struct json_value *params = json_find(message->root, SLICE_LIT("params"));
     const struct json_value *arguments = json_find(params, SLICE_LIT("arguments"));
-    struct mcp_arguments found = {.key = said->key};
+    struct mcp_arguments found = {.key = message->key};
     struct mcp_taken taken = {.count = 0};
     arguments = json_is(arguments, JSON_NULL) ? NULL : arguments;
     if (arguments != NULL && arguments->type != JSON_OBJECT) {
@@ -131,11 +131,11 @@ enum status arguments_read(const struct mcp_said *said, const struct mcp_tool *t
     status = status != OK ? status : take_text(params, camel, &found.key, err);
     status = status != OK ? status : take_text(arguments, of->request_name, &found.request_id, err);
     if (status == OK) {
-        take_out(&taken, said, arguments, of->key_name);
-        take_out(&taken, said, arguments, of->request_name);
-        take_out(&taken, said, arguments, of->owns_camel ? NULL : camel);
-        take_out(&taken, said, arguments, of->owns_hidden ? NULL : hidden);
-        put_call(said, arguments, &taken, line, payload);
+        take_out(&taken, message, arguments, of->key_name);
+        take_out(&taken, message, arguments, of->request_name);
+        take_out(&taken, message, arguments, of->owns_camel ? NULL : camel);
+        take_out(&taken, message, arguments, of->owns_hidden ? NULL : hidden);
+        put_call(message, arguments, &taken, line, payload);
         *ret_arguments = found;
     }
     return status;

@@ -20,7 +20,7 @@
 #include "mcp/tools.h"
 
 /* A message of the client that calls a tool. */
-struct mcp_said {
+struct mcp_tool_call {
     struct slice text;             /* the message */
     const struct json_value *root; /* read from it */
     struct slice key;              /* that came with it in a header field; empty: none */
@@ -37,7 +37,7 @@ struct slice arguments_tool(const struct json_value *root);
 /* Read the call. What the server gets is appended to line, and its arguments to payload ("{}" when
  * absent); failures stick in these. tool is NULL if it is not listed. E_INVALID: err says why, for
  * the model. */
-enum status arguments_read(const struct mcp_said *said, const struct mcp_tool *tool,
+enum status arguments_read(const struct mcp_tool_call *message, const struct mcp_tool *tool,
     struct buf *line, struct buf *payload, struct mcp_arguments *ret_arguments,
     struct err *err) MUST_CHECK;
 

@@ -139,8 +139,8 @@ static void keep_token(struct mcp_request *call, const struct json_value *root)
 
 /* Reads the names of the call, and makes the line for the server. False: it was refused and
  * answered. */
-static bool prepare(struct mcp_proxy *proxy, struct mcp_request *call, const struct mcp_said *said,
-    struct slice tool)
+static bool prepare(struct mcp_proxy *proxy, struct mcp_request *call,
+    const struct mcp_tool_call *message, struct slice tool)
 {
     struct mcp_arguments found;
     struct err err = {.status = OK};
@@ -149,8 +149,8 @@ static bool prepare(struct mcp_proxy *proxy, struct mcp_request *call, const str
     const struct mcp_words words = words_of(proxy, call);
     const struct config_mcp_tool *policy = call->policy;
     buf_init(&line, proxy->options.mem, LIMIT_JSON_BYTES_MAX);
-    enum status status =
-        arguments_read(said, tools_find(&proxy->tools, tool), &line, &call->payload, &found, &err);
+    enum status status = arguments_read(
+        message, tools_find(&proxy->tools, tool), &line, &call->payload, &found, &err);
     status = status != OK ? status : buf_status(&line);
     status = status != OK ? status : buf_status(&call->payload);
     if (status == OK && found.key.len == 0 && policy->key == CONFIG_MCP_REQUIRE) {
@@ -174,7 +174,7 @@ static bool prepare(struct mcp_proxy *proxy, struct mcp_request *call, const str
     if (status == OK) {
         call->has_fingerprint = arguments_redacted(buf_view(&call->payload), policy->redact,
             policy->redact_count, proxy->options.mem, &call->fingerprint);
-        keep_token(call, said->root);
+        keep_token(call, message->root);
     } else {
         words_refused(&words, "%s%s%s", err.text[0] == '\0' ? "out of memory" : err.text,
             err.hint[0] == '\0' ? "" : "; ", err.hint);
@@ -195,11 +195,11 @@ static void pass(struct mcp_proxy *proxy, struct mcp_request *call)
 
 /* Since protocol 2026-07-28 every request names its version and its client; so does our own
  * list. */
-static void keep_meta(struct mcp_proxy *proxy, const struct mcp_said *said)
+static void keep_meta(struct mcp_proxy *proxy, const struct mcp_tool_call *message)
 {
     static const char prefix[] = "io.modelcontextprotocol/";
     const struct json_value *meta =
-        json_find(json_find(said->root, SLICE_LIT("params")), SLICE_LIT("_meta"));
+        json_find(json_find(message->root, SLICE_LIT("params")), SLICE_LIT("_meta"));
     buf_clear(&proxy->meta);
     for (uint32_t i = 0; json_is(meta, JSON_OBJECT) && i < meta->count; i++) {
         const struct json_member *member = &meta->members[i];
@@ -207,7 +207,7 @@ static void keep_meta(struct mcp_proxy *proxy, const struct mcp_said *said)
             buf_char(&proxy->meta, proxy->meta.len == 0 ? '{' : ',');
             jcs_put_string(&proxy->meta, json_text(&member->name));
             buf_char(&proxy->meta, ':');
-            buf_slice(&proxy->meta, json_raw(said->text, &member->value));
+            buf_slice(&proxy->meta, json_raw(message->text, &member->value));
         }
     }
     if (proxy->meta.len > 0) {
@@ -221,12 +221,12 @@ static void keep_meta(struct mcp_proxy *proxy, const struct mcp_said *said)
 static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool may_list)
 {
     struct arena arena;
-    struct mcp_said said = {.text = buf_view(&call->line), .key = buf_view(&call->given)};
+    struct mcp_tool_call message = {.text = buf_view(&call->line), .key = buf_view(&call->given)};
     arena_init(&arena, proxy->options.mem, TREE_BYTES_MAX);
     enum status status = buf_status(&call->line);
     status = status != OK ? status : buf_status(&call->given);
-    status = status != OK ? status : json_read(said.text, &arena, &said.root, NULL);
-    struct slice name = status == OK ? arguments_tool(said.root) : SLICE_EMPTY;
+    status = status != OK ? status : json_read(message.text, &arena, &message.root, NULL);
+    struct slice name = status == OK ? arguments_tool(message.root) : SLICE_EMPTY;
     const struct mcp_tool *tool = tools_find(&proxy->tools, name);
     call->policy = config_mcp_find(proxy->options.policy, name);
     if (status != OK) {
@@ -238,11 +238,11 @@ static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool ma
         pass(proxy, call); /* without a name it does not call a tool: the server refuses it */
     } else if (tool == NULL && !proxy->tools.is_complete && may_list) {
         call_move(call, CALL_LISTING);
-        keep_meta(proxy, &said);
+        keep_meta(proxy, &message);
         if (!proxy_is_listing(proxy) && !proxy_list(proxy, SLICE_EMPTY)) {
             read_call(proxy, call, false);
         }
-    } else if (prepare(proxy, call, &said, name)) {
+    } else if (prepare(proxy, call, &message, name)) {
         call->wait_until_ms = proxy->now_ms + call->policy->wait_ms;
         call->pause_ms = PAUSE_MS_MIN;
         call_ask(proxy, call);
@@ -386,7 +386,7 @@ static void call_settled(struct mcp_proxy *proxy, struct mcp_request *call, stru
 static void wait_on(struct mcp_proxy *proxy, struct mcp_request *call)
 {
     call_move(call, CALL_WAITING);
-    call->look_at_ms = proxy->now_ms + call->pause_ms;
+    call->peek_at_ms = proxy->now_ms + call->pause_ms;
     call->pause_ms = clock_doubled_ms(call->pause_ms, PAUSE_MS_MAX);
 }
 
@@ -511,7 +511,7 @@ void call_send(struct mcp_proxy *proxy, struct mcp_request *call)
 {
     ASSERT(call->state == CALL_READY && call->fence > 0); /* M1 */
     if (proxy->now_ms - call->renewed_ms >= FRESH_MS) {
-        renew(proxy, call); /* M2: we stood still since the grant */
+        renew(proxy, call); /* M2: too much time has passed since the grant */
         return;
     }
     call_move(call, CALL_SENT);
@@ -561,7 +561,7 @@ void call_answered(struct mcp_proxy *proxy, struct mcp_request *call, struct sli
         return;
     }
     if (call->state != CALL_SENT && call->state != CALL_LATE) {
-        return; /* an answer to what was not asked */
+        return; /* an answer to a request that was not sent */
     }
     if (call->job.is_busy) {
         return; /* cannot be: the end is the only job of a sent call */
@@ -660,7 +660,7 @@ static void tick_waiting(struct mcp_proxy *proxy, struct mcp_request *call)
     }
     if (proxy->now_ms >= call->wait_until_ms) {
         call_ask(proxy, call); /* the last time: its answer is given, whatever it is */
-    } else if (proxy->now_ms >= call->look_at_ms && !is_ours(proxy, call)) {
+    } else if (proxy->now_ms >= call->peek_at_ms && !is_ours(proxy, call)) {
         call->job.hold = (struct once_hold){.operation_id = call->operation_id};
         submit(proxy, &call->job, MCP_PEEK);
     }
@@ -689,7 +689,7 @@ int64_t call_due(const struct mcp_proxy *proxy, const struct mcp_request *call)
     case CALL_WAITING:
         return call->job.is_busy                        ? INT64_MAX
                : is_ours(proxy, call)                   ? call->wait_until_ms
-               : call->look_at_ms < call->wait_until_ms ? call->look_at_ms
+               : call->peek_at_ms < call->wait_until_ms ? call->peek_at_ms
                                                         : call->wait_until_ms;
     case CALL_READY:
     case CALL_SENT: {

@@ -127,7 +127,7 @@ struct mcp_request {
     int64_t renewed_ms; /* the grant is as fresh as this */
     int64_t renew_at_ms;
     int64_t wait_until_ms; /* a duplicate */
-    int64_t look_at_ms;    /* the next peek */
+    int64_t peek_at_ms;    /* the next peek */
     int64_t pause_ms;      /* before the one after it */
     int64_t settle_until_ms;
     int64_t settle_at_ms; /* when recording is tried again; 0: not waiting */

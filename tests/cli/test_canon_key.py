@@ -29,6 +29,7 @@ def test_exactly_the_canonical_bytes_and_nothing_else(once):
     done = once("canon", stdin=b'{"b": [1.0, 2e3, -0], "a": "\\u20ac\\/"}\n')
     assert (done.code, done.err) == (0, b"")
     assert done.out == '{"a":"€/","b":[1,2000,0]}'.encode()
+    assert once("canon", "--json", stdin=b'{"b":2, "a":1}').out == b'{"a":1,"b":2}'
 
 
 def test_a_lossy_number_is_reported_and_refused_when_strict(once):

@@ -172,3 +172,24 @@ def test_a_type_of_effect_that_nobody_declares_is_named(once):
     assert done.code == 78, done
     assert done.message.startswith(
         "once.yaml:2:3: 'a.b' names an effect type that does not exist: 'pay.none'\n"), done
+
+
+@pytest.mark.parametrize("preset", ["standard_webhooks", "svix"])
+@pytest.mark.parametrize("secret, says", [("whsec_%%%", "is not whsec_"), ("whsec_YQ==", "1 bytes"),
+    ("whpk_YWJj", "3 bytes"), ("", "empty")])
+def test_a_secret_that_can_be_read_has_the_form_of_its_preset(once, tmp_path, preset, secret, says):
+    place = tmp_path / "once.yaml"
+    place.write_text(f"""inbox:
+  sources:
+    hook:
+      preset: {preset}
+      secrets: [{{env: GOOD}}, {{env: ODD}}, {{env: ELSEWHERE}}, {{file: /nowhere/at/all}}]
+      handler: http://127.0.0.1:9/h
+""")
+    once.env["GOOD"] = "whsec_" + "QUJD" * 11
+    once.env["ODD"] = once.env["GOOD"]
+    assert once("check", str(place)).code == 0
+    once.env["ODD"] = secret
+    done = once("check", str(place))
+    assert done.code == 78 and f"{place}:5:30: source 'hook', variable ODD: " in done.message, done
+    assert says in done.message and (secret == "" or secret not in done.message.split("\n")[0])

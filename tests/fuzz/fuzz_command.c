@@ -17,7 +17,7 @@ static const char registry[] =
     "  a.b:\n"
     "    confirm: confirm\n"
     "    prompt: \"{args.x} {target.y.z} {actor_id} {command}?\"\n"
-    "    redact: [/args/secret, /intent/target/secret]\n"
+    "    redact: [/args/secret, /intent/target/secret, /trace/secret]\n"
     "    handler: \"http://127.0.0.1/x\"\n"
     "    args:\n"
     "      x: {type: string, normalise: [trim, upper], max: 9}\n"

@@ -41,7 +41,7 @@ commands:
     prompt: "Refund {{args.amount}} {{args.currency}} of {{target.order_id}} to {{args.card}}?"
     handler: "{url}/order.refund"
     timeout: 5s
-    redact: [/args/card]
+    redact: [/args/card, /intent/target/pin, /trace/phone]
     args:
       amount: {{type: integer, required: true, min: 1}}
       currency: {{type: string, required: true, normalise: [trim, upper], enum: [EUR, USD]}}

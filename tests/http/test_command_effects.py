@@ -105,11 +105,24 @@ def test_a_command_is_executed_when_its_required_effects_are(make_server, provid
         assert {entry["command_id"] for entry in story} == {document["operation_id"]}
 
 
+def reasons(server, document):
+    """Of the command's entries that change it."""
+    page = server.request("GET", document["evidence_url"])[2]
+    return [entry["outcome"]["reason"] for entry in page["entries"]
+        if "reason" in entry["outcome"] and entry["type"] != "access.read"]
+
+
 def test_effects_that_nobody_waits_for_are_named(make_server, provider):
     server = make_server(config=config(provider))
     status, _, document = pay(server, MAIL)
     assert status == 201 and document["effects"]["async_completable"] == 1
     until(lambda: provider.mails, "it was not sent")
+    assert reasons(server, document)[-1] == "1 async-completable"
+    provider.gate.set()
+    both = pay(server, capture(), MAIL, order_id="2")[2]
+    until(lambda: get(server, both)["status"] == "executed", "it never ended")
+    assert reasons(server, both)[-2:] == ["waiting for its required effects; 1 async-completable",
+        "its required effects are acknowledged; 1 async-completable"]
 
 
 def test_a_required_effect_that_fails_fails_its_command(make_server, provider):

@@ -9,7 +9,7 @@ import pytest
 
 import stores
 
-from once_server import LIGHT, until
+from once_server import LIGHT, Wire, until
 from shop import envelope, refund
 from test_openapi import check
 
@@ -378,12 +378,17 @@ def test_a_confirmation_starts_the_command_once(server, shop):
 
 def test_what_is_redacted_is_nowhere(server, shop):
     secret = "4111-2222-3333"
-    _, _, asked = submit(server, refund(args={"card": secret}))
+    command = refund(args={"card": secret}, trace={"phone": secret, "correlation_id": "c-1"})
+    command["intent"]["target"]["pin"] = secret
+    _, _, asked = submit(server, command)
+    submit(server, command)
     confirm(server, asked["command_id"], asked["confirmation"]["token"])
-    shown = json.dumps([get(server, asked["command_id"]), evidence(server, asked["command_id"]),
-        server.request("GET", "/v1/commands")[2]])
-    assert "[redacted]" in shown and secret not in shown
+    shown = json.dumps([asked, get(server, asked["command_id"]),
+        evidence(server, asked["command_id"]), server.request("GET", "/v1/commands")[2]])
+    assert shown.count("[redacted]") >= 9 and secret not in shown
+    assert asked["trace"]["correlation_id"] == "c-1"
     assert secret not in server.stderr()
+    assert secret in json.dumps(shop.seen[0][2]["trace"])  # the handler gets it
     server.stop()
     for path in server.data_dir.rglob("*"):
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
@@ -423,6 +428,26 @@ def test_every_wrong_token_gets_the_same_answer(make_server, shop):
     assert sum(shop.calls.values()) == 1
     assert confirm(server, one["command_id"], token, headers=acme, actor_id="ana")[0] == 201
     assert submit(server, refund(tenant_id="acme", order_id="1"), other)[0] == 403
+
+
+def test_a_conflict_names_the_command_as_its_document_does(server, shop):
+    first = submit(server, envelope("cancel", command_id='a"b', idempotency_key="k"))[2]
+    status, _, problem = submit(server, envelope("cancel", order_id="2", idempotency_key="k"))
+    assert (status, problem["code"]) == (409, "idempotency_conflict")
+    assert problem["command_id"] == first["command_id"] == 'a"b'
+    assert problem["operation_id"] == first["operation_id"]
+
+
+def test_without_tokens_the_tenant_of_an_envelope_is_only_a_part_of_its_key(server, shop):
+    first = submit(server, envelope("cancel", tenant_id="acme"))
+    other = submit(server, envelope("cancel", tenant_id="globex"))
+    assert (first[0], other[0], sum(shop.calls.values())) == (201, 201, 2)
+    assert first[2]["idempotency_key"] != other[2]["idempotency_key"]
+    document = server.request("GET", f"/v1/commands/{first[2]['command_id']}")[2]
+    assert document["tenant_id"] == "default"  # P9: never what the body says
+    given = [submit(server, envelope("cancel", tenant_id=one, order_id="9", idempotency_key="k"))
+        for one in ("acme", "globex")]
+    assert [one[0] for one in given] == [201, 409]
 
 
 @pytest.mark.parametrize("given", ["cmd_123", "order/1 é", "100%41",
@@ -514,7 +539,15 @@ def test_a_step_up_needs_somebody_else(make_server, shop):
     status, _, done = confirm(server, asked["command_id"], token, headers=boss)
     assert status == 201 and done["confirmation"]["confirmed_by"] == "boss"
     _, _, own = submit(server, envelope("void", order_id="9"), boss)
-    assert confirm(server, own["command_id"], own["confirmation"]["token"], headers=boss)[0] == 403
+    token = own["confirmation"]["token"]
+    for same in (boss, {"Authorization": "bearer boss"}, {"authorization": "BEARER boss"}):
+        assert confirm(server, own["command_id"], token, headers=same)[0] == 403, same
+    if not stores.SHARED:  # on the directory's socket nobody has shown a token, whatever is sent
+        with Wire(str(server.data_dir / "once.sock")) as wire:
+            fields = {"Once-Tenant": "acme", "Authorization": "Bearer of nothing"}
+            path = f"/v1/commands/{own['command_id']}/confirm"
+            assert wire.request("POST", path, {"token": token}, fields)[0] == 403
+    assert list(shop.calls.values()) == [1]
 
 
 def test_a_body_that_cannot_be_opened_is_not_sent_and_keeps_its_token(make_server, shop, tmp_path):
@@ -571,6 +604,8 @@ def test_status_and_lists(server, shop):
     assert [c["status"] for c in listed("?status=awaiting_confirmation")] == \
         ["awaiting_confirmation"]
     assert len(listed("?status=executed")) == 2
+    for status in ("awaiting_confirmation", "executed"):  # no page is empty while there are some
+        assert [c["status"] for c in listed(f"?status={status}&limit=1")] == [status]
     assert len(listed("?command=order.refund")) == 1
     assert [c["actor_id"] for c in listed("?actor_id=bob")] == ["bob"]
     assert server.request("GET", "/v1/commands?status=odd")[0] == 400
@@ -595,6 +630,37 @@ def test_a_reload_changes_the_registry_and_is_evidence(server, shop):
     until(lambda: submit(server, envelope("pack"))[0] in (200, 201), "the registry did not change")
     _, _, page = server.request("GET", "/v1/evidence?limit=1000")
     assert any(entry["type"] == "config.changed" for entry in page["entries"])
+
+
+def test_every_entry_of_a_command_has_its_trace(make_server, shop):
+    """Whoever looks for a conversation finds all that became of it, not only its messages."""
+    server = make_server(config=shop.config(confirm_ttl="1s"))
+    lives = {"busy": envelope("cancel", args={"do": "busy 1"}), "denied": refund(order_id="1"),
+        "broken": envelope("cancel", args={"do": "broken"}), "expired": refund(order_id="2"),
+        "confirmed": refund(order_id="3")}
+    ids = {}
+    for name, command in lives.items():
+        command["trace"] = {"conversation_id": name, "message_ids": ["m-1"]}
+        answer = submit(server, command)[2]
+        ids[name] = answer["command_id"]
+        if name in ("denied", "confirmed"):
+            token = answer["confirmation"]["token"]
+            verb = "deny" if name == "denied" else "confirm"
+            assert confirm(server, ids[name], token, verb)[0] in (200, 201)
+    resolve = {"status": "failed", "reason": "seen"}
+    assert server.request("POST", f"/v1/commands/{ids['broken']}/resolve", resolve)[0] == 200
+    ends = {"busy": "executed", "denied": "rejected", "broken": "failed", "expired": "rejected",
+        "confirmed": "executed"}
+    for name, end in ends.items():
+        until(lambda: get(server, ids[name])["status"] == end, f"{name} is not {end}")
+        entries = evidence(server, ids[name])
+        assert len(entries) > 1
+        for entry in entries:
+            trace = entry["trace"]
+            assert (trace["conversation_id"], trace["message_ids"]) == (name, ["m-1"]), entry
+        requests = [entry["trace"]["request_id"] for entry in entries if "request_id" in
+            entry["trace"]]
+        assert len(set(requests)) > 1 or name == "expired"  # each request has one of its own
 
 
 def test_the_evidence_of_commands_can_be_decided_again(server, shop):

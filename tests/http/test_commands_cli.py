@@ -1,5 +1,6 @@
 """once registry, ls commands, show, why, confirm and deny, through the server of a store."""
 import json
+import re
 import signal
 import subprocess
 import time
@@ -42,6 +43,8 @@ def test_a_person_confirms_and_looks(server, shop):
     for text in ("order.refund", "executed", "confirmation.requested", "confirmation.accepted",
             "execution.executed"):
         assert text in shown, shown
+    assert len(shown.splitlines()) <= 36 and "lifecycle" not in shown, shown  # one screen
+    assert re.search(r"^target.order_id +204$", shown, re.M), shown
     why = once(server, "why", command_id)
     assert why.returncode == 0 and "wake: claimed" in why.stdout, why.stdout + why.stderr
     document = json.loads(once(server, "show", "--json", command_id).stdout)
@@ -262,3 +265,29 @@ def test_the_conformance_kit_sees_a_server_without_limits(make_server):
     done = server.cli("conformance", "--json", "--port", port, "--server", server.url)
     failed = [one["requirement"] for one in json.loads(done.stdout)["tests"] if not one["ok"]]
     assert done.returncode == 65 and failed == ["IDS-16"], done.stdout
+
+
+def test_ids_that_submitters_gave_name_their_work(server, shop):
+    for given in ("order-7", "order-77", "cmd_order-8", "cmd_1", "cmd_12"):
+        submit(server, refund(command_id=given, order_id=given))
+    stories = []
+    for given in ("order-7", "cmd_order-8", "cmd_1"):  # the whole one, though others begin so
+        shown = once(server, "show", given, "--json")
+        assert json.loads(shown.stdout)["command_id"] == given, shown
+        why = json.loads(once(server, "why", given, "--json").stdout)
+        read = server.request("GET", f"/v1/evidence?operation_id={given}")[2]["entries"]
+        told = {entry["entry"].get("command_id") for entry in why["entries"]} - {None}
+        assert {entry.get("command_id") for entry in read} - {None} == told and len(told) == 1
+        assert told not in stories
+        stories.append(told)
+    assert once(server, "show", "order-77", "--json").returncode == 0
+    several = once(server, "why", "order")
+    assert several.returncode == 65 and "2 commands and effects match" in several.stderr
+    assert json.loads(once(server, "show", "cmd_o", "--json").stdout)["command_id"] == "cmd_order-8"
+    nobody = once(server, "why", "nobody")
+    assert nobody.returncode in (64, 65) and nobody.stdout == "", nobody
+    status, _, problem = server.request("GET", "/v1/evidence?operation_id=nobody")
+    assert (status, problem["code"]) == (400, "invalid_parameter")
+    assert server.request("GET", "/v1/evidence?operation_id=")[0] == 400
+    denied = once(server, "deny", "order-77", "--reason", "no")
+    assert denied.returncode == 0 and denied.stdout.startswith("order-77 is rejected"), denied

@@ -31,6 +31,7 @@ int thing(int value);
 
 #endif
 """
+NEEDY_HEADER = HEADER.replace("int value", "size_t value")
 SOURCE = """#include "base/thing.h"
 
 int thing(int value)
@@ -57,7 +58,8 @@ int once_version(void);
 
 #endif
 """
-TEST = "static void things_add_up(void)\n{\n}\n"
+TEST = "static void things_add_up(void)\n{\n}\n\nTESTS(things_add_up)\n"
+MENTIONS = "/* As things_add_up. */\n"
 SHOP = "def test_it():\n    pass\n\n\n@journal_only('a lock')\ndef test_lock():\n    pass\n"
 SUITE = "SHARED = {\n    'http/fences': (('shop',), ('more',)),\n}\n"
 CONFORMANCE = """| id | what | proof |
@@ -73,6 +75,7 @@ CLEAN = {
     "include/once/once.h": PUBLIC,
     "tests/unit/test_thing.c": TEST,
     "tests/store/test_conformance.c": TEST,
+    "tests/unit/test_mentions.c": MENTIONS,
     "tests/http/test_shop.py": SHOP,
     "tools/test": SUITE,
     "docs/requirements.txt": "ABC-1\nABC-2\n",
@@ -177,8 +180,8 @@ CASES = {
     "own header not first": (
         THING, "#include <stddef.h>\n\n" + SOURCE, f'{THING}:1: "base/thing.h" is not included'),
     "a header that needs another": (
-        "src/base/thing.h", HEADER.replace("int value", "size_t value"),
-        "src/base/thing.h:7: does not compile alone"),
+        "src/base/only.h", NEEDY_HEADER.replace("thing", "only").replace("THING", "ONLY"),
+        "src/base/only.h:7: does not compile alone"),
     "a public header that is not C99": (
         "include/once/once.h", NOT_C99, "include/once/once.h:7: is not C99"),
     "a public header that is not C++": (
@@ -225,8 +228,14 @@ CASES = {
         "docs/stores.md", stores(redis="`tests/http/test_shop.py:test_gone`"),
         "docs/stores.md:1: P1 names 'test_gone', which is not in"),
     "a promise on a store whose test is only mentioned": (
-        "docs/stores.md", stores(redis="`tests/unit/test_thing.c:things_add_up`"),
+        "docs/stores.md", stores(redis="`tests/unit/test_mentions.c:things_add_up`"),
         "docs/stores.md:1: P1 names 'things_add_up', which is no test of"),
+    "a requirement whose test is only mentioned": (
+        "docs/conformance.md", CONFORMANCE.replace("test_thing", "test_mentions"),
+        "docs/conformance.md:3: ABC-1 names 'things_add_up', which is no test of"),
+    "a promise whose test is only mentioned": (
+        "docs/promises.md", promises(14).replace("test_thing.c:", "test_mentions.c:"),
+        "docs/promises.md:1: P1 names 'things_add_up', which is no test of"),
     "a promise on a store whose test does not run there": (
         "docs/stores.md", stores(postgres="`tests/unit/test_thing.c`"),
         "docs/stores.md:1: P1 names no test that runs on postgres"),
@@ -239,6 +248,9 @@ CASES = {
     "a comment about a page that is not there, in its second line": (
         THING, in_body("/* For the reason,\n     * see GONE.md. */"),
         f"{THING}:6: a comment names 'GONE.md', which does not exist"),
+    "a comment about a file that was renamed": (
+        THING, in_body("/* thing.h has the rest,\n     * and gone.c. */"),
+        f"{THING}:6: a comment names 'gone.c', and no file has that name"),
     "fewer assertions than there were": (
         "tools/tidy-assertions", "core 1\n",
         "tools/tidy-assertions:1: src/core has 0 assertions for each 100 functions, and had 1"),
@@ -276,9 +288,8 @@ CASES.update({f"a banned call: {call}": (
 
 
 def test_cells_that_name_a_test_of_their_store_are_accepted(tmp_path):
-    registered = TEST + "static const void *list = things_add_up;\n"
-    assert faults_of(tmp_path, {"tests/unit/test_thing.c": registered,
-        "docs/stores.md": stores(postgres="`tests/http/test_shop.py:test_it`",
+    assert faults_of(tmp_path, {"docs/stores.md": stores(
+        postgres="`tests/http/test_shop.py:test_it`",
         redis="no store has a part in it: `tests/unit/test_thing.c:things_add_up`")}) == []
 
 
@@ -287,6 +298,14 @@ def test_a_planted_violation_is_reported(tmp_path, case):
     name, text, expected = CASES[case]
     faults = faults_of(tmp_path, {name: text})
     assert any(fault.startswith(expected) for fault in faults), faults
+
+
+def test_a_header_that_its_own_file_compiles_first_is_left_to_the_compiler(tmp_path):
+    needy = {"src/base/thing.h": NEEDY_HEADER}
+    assert not any("alone" in fault for fault in faults_of(tmp_path, needy))
+    for before in ("#define WORDS 1", "#include <stddef.h>"):
+        faults = faults_of(tmp_path, {**needy, THING: f"{before}\n{SOURCE}"})
+        assert any(fault.startswith("src/base/thing.h:7: does not compile") for fault in faults)
 
 
 def test_what_is_near_a_rule_is_not_reported(tmp_path):

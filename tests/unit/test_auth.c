@@ -56,6 +56,7 @@ static void a_known_token_gives_its_tenant_and_rights(void **state)
     assert_false(caller.sees_all);
     assert_int_equal(verdict(&policy, "authorization: bEaReR first\r\n", &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "alpha"));
+    assert_true(slice_is(caller.token, "first"));
     assert_int_equal(verdict(&policy, "Authorization: Bearer last\r\n", &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "omega"));
 }
@@ -101,6 +102,7 @@ static void without_tokens_everybody_is_default(void **state)
     assert_int_equal(
         verdict(&policy, "Authorization: Bearer x\r\nOnce-Tenant: acme\r\n", &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "default"));
+    assert_int_equal(caller.token.len, 0); /* nobody verified it */
     assert_int_equal(
         caller.rights, API_RIGHT_EXECUTE | API_RIGHT_CONFIRM | API_RIGHT_OPERATE | API_RIGHT_AUDIT);
     assert_true(caller.sees_all);
@@ -139,8 +141,11 @@ static void the_own_socket_belongs_to_operators(void **state)
     assert_true(slice_is(caller.tenant, "default"));
     assert_true(slice_is(caller.actor, "operator"));
     assert_int_equal(
-        auth_check(&policy, ask(&asked, "once-tenant: acme\r\n"), true, &caller), AUTH_OK);
+        auth_check(&policy, ask(&asked, "once-tenant: acme\r\nAuthorization: Bearer x\r\n"), true,
+            &caller),
+        AUTH_OK);
     assert_true(slice_is(caller.tenant, "acme"));
+    assert_int_equal(caller.token.len, 0); /* nobody verified it */
     assert_true(caller.sees_all);
     assert_int_equal(
         auth_check(&policy, ask(&asked, "Once-Tenant: *\r\n"), true, &caller), AUTH_OK);

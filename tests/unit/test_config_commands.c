@@ -19,6 +19,8 @@ static void the_rules_of_classes_are_kept(void **state)
         "'a.b' is I3 without a justification", NULL);
     refuse("commands:\n  a.b: {class: I3, shield: S3, justification: \"\", " HANDLER "}\n", 2, 9,
         "without a justification", NULL);
+    refuse("commands:\n  a.b: {class: I3, shield: S3, justification: \"  \", " HANDLER "}\n", 2, 9,
+        "without a justification", NULL);
     refuse("commands:\n  a.b: {class: I0, mutates: true, " HANDLER "}\n", 2, 9,
         "changes something ('mutates'), without a justification", NULL);
     refuse("commands:\n  a.b: {class: I0, critical: true, " HANDLER "}\n", 2, 9,
@@ -114,12 +116,37 @@ static void what_does_not_go_together_is_refused(void **state)
         "confirm: step_up needs auth", "auth: {tokens");
     refuse("commands:\n  a.b: {redact: [args], " HANDLER "}\n", 2, 18, "redact", NULL);
     refuse("commands:\n  a.b: {ttl: 0s, " HANDLER "}\n", 2, 14, "ttl", NULL);
+    refuse("commands:\n  a.b: {confirm: confirm, prompt: \"Pay {args.sum} to {args.who.name}?\", "
+           "args: {sum: {}}, " HANDLER "}\n",
+        2, 27, "'{args.who}', which is not one of its arguments", NULL);
     refuse("commands:\n  a.b: {timeout: 2h, " HANDLER "}\n", 2, 18, "timeout", NULL);
     refuse(
         "commands:\n  a.b: {retry: {attempts: 0}, " HANDLER "}\n", 2, 27, "retry.attempts", NULL);
     refuse("commands:\n  a.b: {binding: group, " HANDLER "}\n", 2, 18,
         "'group' is not one of actor, effective_actor", NULL);
     refuse("commands:\n  a.b: {" HANDLER "}\n  a.b: {" HANDLER "}\n", 3, 3, "a.b", NULL);
+}
+
+/* A pointer that hides nothing would be found when the secret is read in a log. */
+static void what_is_redacted_can_be_hidden(void **state)
+{
+    (void)state;
+    static const char *const shown[] = {"/card", "/actor_id", "/effective_actor_id", "/tenant_id",
+        "/idempotency_key", "/command_id", "/command_kind", "/intent", "/intent/action",
+        "/intent/targets", "/argsx/card", "/arg"};
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        char text[256], message[128];
+        (void)snprintf(text, sizeof text, "commands:\n  a.b: {redact: [/args/card, %s], %s}\n",
+            shown[i], HANDLER);
+        (void)snprintf(message, sizeof message, "redacts '%s', which is always shown", shown[i]);
+        refuse(text, 2, 9, message, "a pointer into /args");
+    }
+    refuse("commands:\n  a.b: {redact: [/args/card, /args/cards/0], args: {card: {}}, " HANDLER
+           "}\n",
+        2, 9, "'/args/cards/0', which is not one of its arguments", NULL);
+    config_free(take(
+        "commands:\n  a.b: {redact: [/args, /args/card/no, /intent/target, /intent/target/pin, "
+        "/trace/who, /source, /extensions/a, /x_a/b], args: {card: {}}, " HANDLER "}\n"));
 }
 
 static void arguments_are_declared_whole(void **state)
@@ -218,6 +245,7 @@ int main(void)
         cmocka_unit_test(a_shield_is_one_that_is_applied),
         cmocka_unit_test(effects_are_declared_and_can_be_undone),
         cmocka_unit_test(what_does_not_go_together_is_refused),
+        cmocka_unit_test(what_is_redacted_can_be_hidden),
         cmocka_unit_test(arguments_are_declared_whole),
         cmocka_unit_test(the_example_of_the_shop_is_one),
         cmocka_unit_test(every_setting_has_words_and_is_in_the_example),

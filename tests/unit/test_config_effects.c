@@ -150,6 +150,9 @@ static void faults_are_told_with_their_places(void **state)
     refuse(PAY "    auth: {header: X-Key}\n", 4, 20, "go together");
     refuse(PAY "    auth: {bearer: secret}\n", 4, 12, "unknown key 'bearer'");
     refuse(PAY "    idempotency: {header: A, body: /b}\n", 4, 36, "not into both");
+    refuse(PAY "    idempotency: {header: A, keeps: 1m}\n", 4, 37, "not longer than timeout.total");
+    refuse(PAY "    preset: square\n    timeout: {total: 1h}\n", 2, 3, "not longer than");
+    config_free(take(PAY "    idempotency: {header: A, keeps: 61s}\n"));
     refuse(PAY "    lookup: {get: /all}\n", 4, 19, "would ask the same of every effect");
     refuse(PAY "    lookup: {get: \"/{key}\"}\n", 4, 19, "there is no value called {key}");
     refuse(PAY "    lookup: {get: \"/{effect_id}\", executed: 404}\n", 4, 45, "means both");
