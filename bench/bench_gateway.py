@@ -11,6 +11,7 @@ gateway only, for a profile.
   B5-direct  the same ÷ the upstream itself
   B6         replays by the gateway ÷ nginx answering a static 200
   B6-soon    the same with `evidence.replays: soon`
+  B6-floor   what a server without any code of its own reaches (bench_floor.c) ÷ the same
   B6-flood   a flood of one key, nearly all refused with 429; and a quiet key's latency meanwhile
   G-memory   resident memory of a gateway for each of 10,000 open connections
 """
@@ -25,11 +26,12 @@ import sys
 import time
 from pathlib import Path
 
-from bench_http import (CONNECTIONS, CORES, HERE, KEY_DIGITS, MARKS, PAYLOAD, Missing, Nginx, Web,
-    found, free_port, listens, wait_until, whole)
+from bench_http import (CONNECTIONS, CORES, HERE, KEY_DIGITS, MARKS, PAYLOAD, Floor, Missing, Nginx,
+    Web, floor_row, found, free_port, listens, wait_until, whole)
 from measure import half_load, rate_row, say, take_turns
 
 REPLAYED = 1000  # keys whose replays are asked for
+REPLAY_BYTES = 850  # that one of these replays appends to the journal
 OPEN = 10_000  # connections that are held open
 
 
@@ -220,15 +222,29 @@ class Bench:
 
     def replays(self, origin):
         """With entries that are durable before the answer, and with those that follow it."""
-        durable = self.start(Replays, self.binary, origin.port)
-        soon = self.start(Soon, self.binary, origin.port)
-        *found, theirs = self.turns_of(durable, soon, origin)
-        for ident, kind, bar, ours in zip(("B6", "B6-soon"), (Replays, Soon), (0.6, 0.7), found):
-            if self.only in ("", ident):
-                print(json.dumps(rate_row(ident, f"{kind.what}, {CONNECTIONS} connections",
-                    "requests/s", "nginx, a static 200", bar, ours, theirs)), flush=True)
-        durable.stop()
-        soon.stop()
+        kinds = [one for one in (("B6", Replays, 0.6), ("B6-soon", Soon, 0.7))
+            if self.only in ("", one[0])]
+        running = [self.start(kind, self.binary, origin.port) for _, kind, _ in kinds]
+        *found, theirs = self.turns_of(*running, origin)
+        for (ident, kind, bar), ours in zip(kinds, found):
+            print(json.dumps(rate_row(ident, f"{kind.what}, {CONNECTIONS} connections",
+                "requests/s", "nginx, a static 200", bar, ours, theirs)), flush=True)
+        for one in running:
+            one.stop()
+
+    def floor(self, origin):
+        """What no replay can be better than."""
+        sampled = self.start(type("Sampled", (Replays,), {"name": "sampled"}), self.binary,
+            origin.port)
+        floor = Floor(self.directory, self.tools, sampled.once(f"{sampled.start:0{KEY_DIGITS}d}"),
+            REPLAY_BYTES)
+        floor.request.write_text(request_text(), newline="")
+        self.running[floor.name] = floor
+        sampled.stop()
+        ours, theirs = self.turns_of(floor, origin)
+        print(json.dumps(floor_row("B6-floor", "a durable replay", "nginx, a static 200", ours,
+            theirs)), flush=True)
+        floor.stop()
 
     def flood(self, origin):
         flooded = self.start(Flooded, self.binary, origin.port)
@@ -266,8 +282,8 @@ class Bench:
             gateway = self.start(Gateway, self.binary, origin.port)
             self.first_time(gateway, self.start(Proxy, origin.port), origin)
             gateway.stop()
-        for ident, measure in (("B6", self.replays), ("B6-flood", self.flood),
-                ("G-memory", self.memory)):
+        for ident, measure in (("B6", self.replays), ("B6-floor", self.floor),
+                ("B6-flood", self.flood), ("G-memory", self.memory)):
             if self.wants(ident):
                 try:
                     measure(origin)

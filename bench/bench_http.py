@@ -1,8 +1,11 @@
 #!/usr/bin/python3
 """bench_http: durable begins over HTTP beside nginx, Redis and PostgreSQL (B1, B2, B3), and what a
-disk that stalls now and then does to requests that need no disk (B1-stalls).
+disk that stalls now and then does to requests that need no disk (B1-stalls). B1-floor: what a
+server without any code of its own reaches here (bench_floor.c). B7-http: begins beside many live
+keys.
 
-    bench_http.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [only=B1] [alone=1]
+    bench_http.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [keys=10000000] [few=100000]
+        [only=B1] [alone=1]
 
 All servers run from the start, each with data of its own below dir, and take turns being loaded:
 only one at a time has work. Prints one row a line, as the other programs do (bench.h). alone=1
@@ -33,12 +36,17 @@ PAYLOAD = json.dumps({"amount": 1999, "currency": "EUR", "order": "ord_7f3a9c21"
 KEY_DIGITS = 16
 MARKS = "#" * KEY_DIGITS  # where each request has a number of its own
 RUN_NUMBERS = 10 ** 12  # numbers that one run may use
-PEERS = [("B1", "nginx", "nginx, a static 200", 0.7), ("B2", "redis", "Redis, SET NX, fsync always",
+BAR = 0.7
+PEERS = [("B1", "nginx", "nginx, a static 200", BAR), ("B2", "redis", "Redis, SET NX, fsync always",
     1.1), ("B3", "postgres", "PostgreSQL, INSERT", 3.0)]
 CPU, P99 = "B1-cpu", "B1-p99"  # come with B1
 BAR_CPU, BAR_P99 = 1.8, 2
 WHAT = f"durable begins over HTTP, {CONNECTIONS} connections"
 STALLS = "B1-stalls"
+FLOOR = "B1-floor"
+FLOOR_WORK_US = (0, 4, 8, 12)  # own code of each request
+GROWN, BAR_GROWN = "B7-http", 0.9
+BEGIN_BYTES = 960  # that one of these begins appends to the journal
 FLUSH_RATE = 1000  # bare flushes a second: about as many as begins at half load make
 STALL_MS, STALL_EVERY_MS = 50, 2000
 STALLS_RATE, LIVE_RATE, LIVE_CONNECTIONS = 2000, 500, 16  # a second; far from what it can do
@@ -171,35 +179,48 @@ class Web(Process):
 
 class Once(Web):
     name = "once"
-    store_options = ""
+    store, store_options = "data", ""
 
     def environment(self, directory):
         return {}
+
+    def fill(self):
+        """What is in the store before it starts."""
 
     def __init__(self, directory, tools, binary):
         super().__init__(directory, tools)
         # As nginx writes no line for a request here, neither do we.
         config = self.directory / "once.yaml"
         config.write_text("log: {decisions: false}\n")
+        self.fill()
         self.launch(binary, "serve", "--listen", "127.0.0.1:0", "--config", config, "--store",
-            f"journal:{self.directory}/data{self.store_options}", **self.environment(directory))
+            f"journal:{self.directory}/{self.store}{self.store_options}",
+            **self.environment(directory))
         text = self.directory / "log"
         address = r"http://127\.0\.0\.1:(\d+)"
         wait_until(lambda: self.check() or re.search(address, text.read_text()), "once serve")
         self.port = int(re.search(address, text.read_text()).group(1))
         wait_until(lambda: listens(self.port), "once serve")
 
-    def fence(self):
-        """A grant's number: how many there were."""
+    def answer(self):
+        """The whole answer to a begin."""
         text = request_text().replace(MARKS, f"{self.first():0{KEY_DIGITS}d}").encode()
         with socket.create_connection(("127.0.0.1", self.port), 30) as wire:
             wire.sendall(text)
             answer = b""
-            while (match := re.search(rb'"fence": *(\d+)', answer)) is None:
+            while not answer.endswith(b"}"):
                 data = wire.recv(1 << 16)
                 if not data:
                     raise Missing(f"once answered {answer[:300]!r}")
                 answer += data
+        return answer
+
+    def fence(self):
+        """A grant's number: how many there were."""
+        answer = self.answer()
+        match = re.search(rb'"fence": *(\d+)', answer)
+        if match is None:
+            raise Missing(f"once answered {answer[:300]!r}")
         return int(match.group(1))
 
     def load(self, seconds):
@@ -210,6 +231,22 @@ class Once(Web):
         if granted < requests:
             raise Missing(f"only {granted} of {requests} begins were granted")
         return rate, requests
+
+
+class Keyed(Once):
+    """Once on a store with this many live keys."""
+
+    store = "store"
+
+    def __init__(self, directory, tools, binary, name, keys):
+        self.name, self.keys = name, keys
+        super().__init__(directory, tools, binary)
+
+    def fill(self):
+        done = subprocess.run([self.tools / "bench_keys", f"dir={self.directory}",
+            f"load={self.keys}"], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Missing(f"bench_keys: {done.stderr[-300:]}")
 
 
 class Stalling(Once):
@@ -296,6 +333,21 @@ http {{
 """)
         self.launch(found("nginx"), "-p", self.directory, "-c", config)
         wait_until(lambda: self.check() or listens(self.port), "nginx")
+
+
+class Floor(Web):
+    """Durable before it answers, in the shape of Once, and nothing else (bench_floor.c)."""
+
+    def __init__(self, directory, tools, answer, appended, work_us=0, loops=CORES):
+        self.what = f"{work_us} µs of own code" if loops == CORES else f"{loops} loop"
+        self.name = f"floor-{loops}-{work_us}us"
+        super().__init__(directory, tools)
+        self.port = free_port()
+        text = self.directory / "answer"
+        text.write_bytes(answer)
+        self.launch(tools / "bench_floor", f"port={self.port}", f"dir={self.directory}",
+            f"answer={text}", f"bytes={appended}", f"loops={loops}", f"work_us={work_us}")
+        wait_until(lambda: self.check() or listens(self.port), "bench_floor")
 
 
 class Redis(Process):
@@ -429,11 +481,29 @@ def stalls_row(server, seconds, rounds):
         "begins": {part: middle(1, part) for part in parts}}}
 
 
+def floor_row(ident, what, compared, ours, theirs):
+    return rate_row(ident, f"the least for {what}: a server without code of its own", "requests/s",
+        compared, None, ours, theirs)
+
+
+def allowed_us(values, bar):
+    """How much own code leaves a value at its bar, from the two measured amounts around it. Values
+    grow with the work, or shrink."""
+    sign = 1 if values[0] > values[-1] else -1
+    left = [sign * (value - bar) for value in values]
+    for place in range(len(left) - 1):
+        if left[place] >= 0 > left[place + 1]:
+            less, more = FLOOR_WORK_US[place:place + 2]
+            return round(less + (more - less) * left[place] / (left[place] - left[place + 1]), 1)
+    return FLOOR_WORK_US[0 if left[0] < 0 else -1]  # past the last one nothing was measured
+
+
 class Bench:
     def __init__(self, options):
         self.directory, self.tools = Path(options["dir"]), Path(options["tools"])
         self.seconds, self.rounds = float(options["seconds"]), int(options["rounds"])
         self.only, self.binary = options["only"], options["once"]
+        self.keys, self.few = int(options["keys"]), int(options["few"])
         self.running = {}
 
     def make(self, name):
@@ -444,6 +514,48 @@ class Bench:
         if name == "nginx":
             return Nginx(self.directory, self.tools)
         return {"redis": Redis, "postgres": Postgres}[name](self.directory)
+
+    def floor(self):
+        """As many begins as a server of our shape can answer, by how much own code it has."""
+        for name in ("once", "nginx"):
+            if name not in self.running:
+                self.start(name)
+        answer, nginx = self.running["once"].answer(), self.running["nginx"]
+        floors = [Floor(self.directory, self.tools, answer, BEGIN_BYTES, work_us)
+            for work_us in FLOOR_WORK_US]
+        if CORES > 1:
+            floors.append(Floor(self.directory, self.tools, answer, BEGIN_BYTES, loops=1))
+        self.running.update((one.name, one) for one in floors)
+        theirs, *found = take_turns([nginx, *floors], self.seconds, self.rounds)
+        rows = [floor_row(FLOOR, "a durable begin", "nginx, a static 200", ours, theirs)
+            for ours in found]
+        by_work = rows[:len(FLOOR_WORK_US)]
+        print(json.dumps({**rows[0],
+            "with": {one.what: {name: row[name] for name in ("ratio", "cpu_us", "cpu_ratio")}
+                for one, row in zip(floors[1:], rows[1:])},
+            "allowed_us": {"B1": allowed_us([row["ratio"] for row in by_work], BAR),
+                CPU: allowed_us([row["cpu_ratio"] for row in by_work], BAR_CPU)}}), flush=True)
+
+    def keyed(self, name, keys):
+        say(f"loading {keys:,} keys")
+        self.running[name] = Keyed(self.directory, self.tools, self.binary, name, keys)
+        return self.running[name]
+
+    def grown(self):
+        """Begins on fresh keys beside many live ones. The measured begins would make the small
+        store large, so each round has a new one."""
+        many, turns = self.keyed("many", self.keys), {"many": [], "few": []}
+        for number in range(self.rounds):
+            few = self.keyed(f"few-{number}", self.few)
+            order = [("many", many), ("few", few)][::-1 if number % 2 else 1]
+            found = take_turns([one for _, one in order], self.seconds, 1)
+            for (who, _), turn in zip(order, found):
+                turns[who] += turn
+            few.stop()
+            shutil.rmtree(few.directory)
+        many.stop()
+        print(json.dumps(rate_row(GROWN, f"begins over HTTP with {self.keys:,} live keys",
+            "begins/s", f"with {self.few:,}", BAR_GROWN, turns["many"], turns["few"])), flush=True)
 
     def start(self, name):
         say(f"starting {name}")
@@ -491,11 +603,15 @@ class Bench:
             process.stop()
 
     def run(self):
-        if self.only != STALLS:
+        if self.only not in (STALLS, FLOOR, GROWN):
             missing = self.start_all()
             servers = list(self.running.values())
             found = take_turns(servers, self.seconds, self.rounds)
             self.report({one.name: turns for one, turns in zip(servers, found)}, missing)
+        if self.only in ("", FLOOR):
+            self.floor()
+        if self.only in ("", GROWN):
+            self.grown()
         if self.only in ("", STALLS):
             self.start("stalling")
             print(json.dumps(stalls_row(self.running["stalling"], self.seconds, self.rounds)),
@@ -504,7 +620,7 @@ class Bench:
 
 def main():
     options = {"dir": "", "tools": "", "once": "", "seconds": "3", "rounds": "5", "only": "",
-        "alone": ""}
+        "alone": "", "keys": "10000000", "few": "100000"}
     options.update(word.split("=", 1) for word in sys.argv[1:])
     bench = Bench(options)
     try:

@@ -7,6 +7,7 @@
  * process of its own, so that nothing of the load is left in it.
  *
  * bench_keys dir=PATH [keys=10000000] [few=100000] [seconds=0.3] [starts=3] [rounds=9]
+ * bench_keys dir=PATH load=N: only loads N keys into journal:PATH/store
  */
 #include <string.h>
 #include <sys/wait.h>
@@ -389,6 +390,11 @@ int main(int argc, char **argv)
 {
     static struct bench bench;
     const char *dir = bench_text(argc, argv, "dir", ".");
+    double load = bench_number(argc, argv, "load", 0);
+    if (load > 0) {
+        load_keys(dir, (uint64_t)load);
+        return 0;
+    }
     bench.keys = (uint64_t)bench_number(argc, argv, "keys", 1e7);
     bench.keys_few = (uint64_t)bench_number(argc, argv, "few", 1e5);
     bench.seconds = bench_number(argc, argv, "seconds", 0.3);

@@ -11,6 +11,19 @@ import hashlib
 import json
 import sys
 
+
+
+def changed(tenant="acme", actor="user:1", effective=None, entity="order", action="refund",
+        target='{"order_id":"204"}', args='{"amount":1990}', kind="mutation"):
+    """The envelope of "white space between the tokens" with one member changed, and its form."""
+    on_behalf = f'"effective_actor_id":"{effective}",' if effective else ""
+    return (f'{{"tenant_id":"{tenant}","actor_id":"{actor}",{on_behalf}"intent":{{'
+        f'"entity":"{entity}","action":"{action}","target":{target}}},"args":{args},'
+        f'"command_kind":"{kind}"}}',
+        f'{{"actor_id":"{effective or actor}","args":{args},"command_kind":"{kind}","intent":{{'
+        f'"action":"{action}","entity":"{entity}","target":{target}}},"tenant_id":"{tenant}"}}')
+
+
 COMMAND = [
     ("the whole envelope, ephemeral members left out",
      '{"command_id":"cmd_1","tenant_id":"acme","actor_id":"user:1","intent":{"entity":"order",'
@@ -53,6 +66,17 @@ COMMAND = [
      '"\\ufb33":0.000001},"intent":{"entity":"e","action":"a","target":["x",1]}}',
      '{"actor_id":"u","args":{"e":"\u00e9\\n","n":1e+21,"\U0001f602":1e-7,"\ufb33":0.000001},'
      '"intent":{"action":"a","entity":"e","target":["x",1]},"tenant_id":"acme"}'),
+    ("white space between the tokens",
+     ' {\n\t"tenant_id" : "acme" ,\r\n "actor_id":"user:1", "intent": { "entity":"order",'
+     '"action":"refund","target":{ "order_id" :"204" } } ,"args":{"amount": 1990 },'
+     '"command_kind":"mutation" } ',
+     '{"actor_id":"user:1","args":{"amount":1990},"command_kind":"mutation",'
+     '"intent":{"action":"refund","entity":"order","target":{"order_id":"204"}},'
+     '"tenant_id":"acme"}'),
+    *((f"another {what}", *changed(**{what: value})) for what, value in (
+        ("tenant", "zeta"), ("actor", "user:2"), ("effective", "user:2"), ("entity", "cart"),
+        ("action", "cancel"), ("target", '{"order_id":204}'), ("args", '{"amount":1991}'),
+        ("args", '{"amount":"1990"}'), ("kind", "query"))),
 ]
 COMMAND_REFUSED = [
     ("a lossy number in args",
