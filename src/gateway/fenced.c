@@ -23,10 +23,10 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
-#include "gateway/reconcile.h"
 
 enum {
     DISCARD_BYTES_MAX = 64 << 10, /* read of a refused request's body, to keep its connection */
+    QUESTIONS_MAX = 2,            /* that a duplicate of an unknown operation waits for */
 };
 
 static struct fenced *fenced_of(const struct http_exchange *exchange)
@@ -410,27 +410,38 @@ static void refuse_engine(struct fenced *fenced)
 }
 
 /* The upstream has been asked about it: submit the begin again. */
-static void reconciled(void *context)
+static void reconciled(struct reconcile_wait *wait)
 {
-    ask(context);
+    ask(CONTAINER_OF(wait, struct fenced, reconcile));
+}
+
+/* Wait for one question: its own, or one that was asked before and, if that says nothing, a second
+ * one, whose answer is not older than the request. */
+static bool is_asked_about(struct fenced *fenced)
+{
+    const struct gateway_request *request = &fenced->request;
+    struct reconcile_about about = {.loop = request->exchange->loop,
+        .config = request->config,
+        .route = request->route,
+        .upstream = request->upstream,
+        .record = &fenced->call.engine.decision.next,
+        .read = &fenced->call.engine};
+    if (fenced->questions == QUESTIONS_MAX) {
+        return false;
+    }
+    fenced->reconcile.done = reconciled;
+    enum reconcile_begun begun = reconcile_now(request->gateway, &about, &fenced->reconcile);
+    fenced->questions = begun == RECONCILE_ASKED ? QUESTIONS_MAX : fenced->questions + 1;
+    return begun != RECONCILE_NOT_ASKED;
 }
 
 static void held_unknown(struct fenced *fenced)
 {
     const struct gateway_request *request = &fenced->request;
     bool asks = request->route->on_unknown == CONFIG_UNKNOWN_RECONCILE;
-    if (asks && !fenced->was_reconciled) {
-        fenced->was_reconciled = true;
-        struct reconcile_about about = {.loop = request->exchange->loop,
-            .config = request->config,
-            .route = request->route,
-            .upstream = request->upstream,
-            .record = &fenced->call.engine.decision.next,
-            .read = &fenced->call.engine};
-        if (reconcile_now(request->gateway, &about, reconciled, fenced)) {
-            fenced_move(fenced, FENCED_RECONCILING);
-            return;
-        }
+    if (asks && is_asked_about(fenced)) {
+        fenced_move(fenced, FENCED_RECONCILING);
+        return;
     }
     fenced_refuse(fenced,
         &(struct refusal){.kind = REFUSAL_OUTCOME_UNKNOWN,

@@ -13,7 +13,7 @@
  *
  * Transitions, all through fenced_move, which refuses any other:
  *   READING → ASKED          ask             body and fingerprint are here; the begin is submitted
- *   ASKED → RECONCILING      held_unknown    the upstream is asked whether it happened, once
+ *   ASKED → RECONCILING      held_unknown    the upstream is asked whether it happened
  *   RECONCILING → ASKED      ask             it said so, or did not
  *   ASKED → FORWARDED        forward         the grant is durable
  *   ASKED → SETTLING         release_unsent  granted, and nothing could be sent
@@ -35,6 +35,7 @@
 #define ONCE_GATEWAY_FENCED_H
 
 #include "gateway/impl.h"
+#include "gateway/reconcile.h"
 #include "gateway/request_form.h"
 
 enum fenced_state {
@@ -74,7 +75,8 @@ struct fenced {
     char operation_text[OP_ID_TEXT_BYTES];
     uint64_t fence;
     uint32_t attempt;
-    bool was_reconciled;
+    struct reconcile_wait reconcile;
+    unsigned questions; /* about an unknown outcome that it has waited for */
 
     /* The answer. */
     struct buf head;           /* of the request to the upstream */

@@ -10,7 +10,8 @@
  *   SETTLING → OVER     over          on_settled, on the engine's thread, has posted it to the loop
  *
  * What holds:
- *   RQ1 one question in the list of an operation, from reconcile_now to over.
+ *   RQ1 one question in the list of an operation, from reconcile_now to over. All who wait for it
+ *       are in its list, which only the gateway's lock protects.
  *   RQ2 ASKING has an outcall that is not over, or that is over and has posted `over`; SETTLING has
  *       a call in the engine; neither has both.
  *   RQ3 over runs as a separate task of the loop, so that done never runs inside reconcile_now or
@@ -47,8 +48,7 @@ struct reconciling {
     struct gateway_config *config; /* held */
     const struct config_route *route;
     struct upstreams_one *upstream;
-    void (*done)(void *context);
-    void *context;
+    struct reconcile_wait *waits; /* RQ1 */
     uint64_t started_nanos;
     struct arena arena;
     struct mem mem; /* that arena */
@@ -93,29 +93,47 @@ static bool is_quiet(struct gateway *gateway, const struct config_route *route,
     return is_quiet;
 }
 
-/* False: a question about this operation is already in progress, or too many are. */
-static bool enter(struct reconciling *reconciling)
+static void wait_for(struct reconciling *reconciling, struct reconcile_wait *wait)
+{
+    wait->next = reconciling->waits;
+    reconciling->waits = wait;
+}
+
+static struct reconciling *find(const struct gateway *gateway, const struct op_id *operation_id)
+{
+    struct reconciling *at = gateway->reconciling;
+    while (at != NULL && !op_id_equal(&at->operation_id, operation_id)) {
+        at = at->next;
+    }
+    return at;
+}
+
+/* Put the question into the list, or join the one that is there. */
+static enum reconcile_begun enter(struct reconciling *reconciling, struct reconcile_wait *wait)
 {
     struct gateway *gateway = reconciling->gateway;
+    enum reconcile_begun begun = RECONCILE_NOT_ASKED;
     (void)pthread_mutex_lock(&gateway->lock);
-    bool is_free = gateway->reconciling_count < RECONCILING_MAX;
-    for (const struct reconciling *at = gateway->reconciling; is_free && at != NULL;
-         at = at->next) {
-        is_free = !op_id_equal(&at->operation_id, &reconciling->operation_id); /* RQ1 */
-    }
-    if (is_free) {
+    struct reconciling *other = find(gateway, &reconciling->operation_id); /* RQ1 */
+    if (other != NULL && other->fence == reconciling->fence) {
+        wait_for(other, wait);
+        begun = RECONCILE_JOINED;
+    } else if (other == NULL && gateway->reconciling_count < RECONCILING_MAX) {
+        wait_for(reconciling, wait);
         reconciling->next = gateway->reconciling;
         if (reconciling->next != NULL) {
             reconciling->next->prev = reconciling;
         }
         gateway->reconciling = reconciling;
         gateway->reconciling_count++;
+        begun = RECONCILE_ASKED;
     }
     (void)pthread_mutex_unlock(&gateway->lock);
-    return is_free;
+    return begun;
 }
 
-static void leave(struct reconciling *reconciling)
+/* All who waited for it: from here on nobody joins. */
+static struct reconcile_wait *leave(struct reconciling *reconciling)
 {
     struct gateway *gateway = reconciling->gateway;
     (void)pthread_mutex_lock(&gateway->lock);
@@ -126,7 +144,9 @@ static void leave(struct reconciling *reconciling)
     }
     ASSERT(gateway->reconciling_count > 0);
     gateway->reconciling_count--;
+    struct reconcile_wait *waits = reconciling->waits;
     (void)pthread_mutex_unlock(&gateway->lock);
+    return waits;
 }
 
 static void reconciling_free(struct reconciling *reconciling)
@@ -186,21 +206,30 @@ static void report_unknown(const struct reconciling *reconciling)
         door_log(reconciling->gateway->door), LOG_WARN, "reconcile_open", fields, COUNT(fields));
 }
 
+static void wait_over(struct net_task *task)
+{
+    struct reconcile_wait *wait = CONTAINER_OF(task, struct reconcile_wait, task);
+    wait->done(wait);
+}
+
 static void over(struct net_task *task)
 {
     struct reconciling *reconciling = CONTAINER_OF(task, struct reconciling, task);
     struct gateway *gateway = reconciling->gateway;
-    void (*done)(void *context) = reconciling->done;
-    void *context = reconciling->context;
     if (is_still_unknown(reconciling)) {
         report_unknown(reconciling);
     } else {
         report_settled(reconciling);
     }
     move(reconciling, RECONCILING_OVER);
-    leave(reconciling);
+    struct reconcile_wait *wait = leave(reconciling);
     reconciling_free(reconciling);
-    done(context);
+    while (wait != NULL) { /* each keeps the gateway busy until its task has run */
+        struct reconcile_wait *next = wait->next;
+        wait->task.run = wait_over;
+        net_loop_post(wait->loop, &wait->task);
+        wait = next;
+    }
     atomic_fetch_sub(&gateway->busy, 1);
 }
 
@@ -376,29 +405,26 @@ static struct reconciling *reconciling_new(
     return reconciling;
 }
 
-bool reconcile_now(struct gateway *gateway, const struct reconcile_about *about,
-    void (*done)(void *context), void *context)
+enum reconcile_begun reconcile_now(
+    struct gateway *gateway, const struct reconcile_about *about, struct reconcile_wait *wait)
 {
     ASSERT(about->record->fence > 0); /* P4 */
     if (about->route->reconcile.get == NULL) {
-        return false;
+        return RECONCILE_NOT_ASKED;
     }
     struct reconciling *reconciling = reconciling_new(gateway, about);
     if (reconciling == NULL) {
-        return false;
+        return RECONCILE_NOT_ASKED;
     }
-    reconciling->done = done;
-    reconciling->context = context;
+    wait->loop = http_server_loop(gateway->server, about->loop);
     atomic_fetch_add(&gateway->busy, 1); /* before is_cut is read */
-    bool is_in = !atomic_load(&gateway->is_cut) && enter(reconciling);
-    if (!is_in || prepare(reconciling, about->record) != OK) {
-        if (is_in) {
-            leave(reconciling);
-        }
+    bool can_ask = !atomic_load(&gateway->is_cut) && prepare(reconciling, about->record) == OK;
+    enum reconcile_begun begun = can_ask ? enter(reconciling, wait) : RECONCILE_NOT_ASKED;
+    if (begun == RECONCILE_ASKED) {
+        start(reconciling);
+    } else {
         reconciling_free(reconciling);
         atomic_fetch_sub(&gateway->busy, 1);
-        return false;
     }
-    start(reconciling);
-    return true;
+    return begun;
 }

@@ -54,6 +54,7 @@ struct schedule_place {
     struct topic *topic; /* NULL: the place is free */
     struct gateway_config *config;
     const struct config_route *route; /* of its question */
+    struct reconcile_wait wait;
 };
 
 struct schedule {
@@ -206,9 +207,9 @@ static void leave(struct schedule_place *place, int64_t again_ms)
 }
 
 /* Settled or not: the next read shows it. */
-static void on_asked(void *context)
+static void on_asked(struct reconcile_wait *wait)
 {
-    struct schedule_place *place = context;
+    struct schedule_place *place = CONTAINER_OF(wait, struct schedule_place, wait);
     struct topic *topic = place->topic;
     const struct config_reconcile *reconcile = &place->route->reconcile;
     topic->pause_ms = topic->pause_ms == 0
@@ -256,8 +257,9 @@ static void on_read(struct net_task *task)
         .upstream = upstream,
         .record = record,
         .read = &place->read.call};
-    if (!reconcile_now(place->schedule->gateway, &about, on_asked, place)) {
-        on_asked(place); /* it is asked about already, or cannot be now */
+    place->wait.done = on_asked;
+    if (reconcile_now(place->schedule->gateway, &about, &place->wait) == RECONCILE_NOT_ASKED) {
+        on_asked(&place->wait); /* not possible now */
     }
 }
 

@@ -153,8 +153,9 @@ static void resolved(struct sim_attempt *attempt, const struct engine_call *call
     }
 }
 
-/* One request asks the upstream at most once, so it begins at most twice: otherwise a client that
- * stays would make the gateway ask as fast as the upstream answers. */
+/* One request waits for at most two questions, the second of which is its own, so it begins at most
+ * three times: otherwise a client that stays would make the gateway ask as fast as the upstream
+ * answers. */
 static void held(const struct engine_call *call)
 {
     char id[24];
@@ -163,7 +164,9 @@ static void held(const struct engine_call *call)
     ASSERT(text_u64(slice_str(id + 2), &number) && number < SIM_REQUESTS_MAX);
     if (++sim->held[number] == 2) {
         sim_note(SOMETIMES_STILL_HELD);
-    } else if (sim->held[number] > 2) {
+    } else if (sim->held[number] == 3) {
+        sim_note(SOMETIMES_HELD_AFTER_JOINING);
+    } else if (sim->held[number] > 3) {
         sim_violate("request %s asks the upstream again and again", id);
     }
 }

@@ -68,6 +68,7 @@ enum sim_route { ROUTE_HOLD, ROUTE_RECONCILE, ROUTE_TAKEOVER };
     X(IN_PROGRESS, "in progress answered")                                                         \
     X(HELD, "held unknown answered")                                                               \
     X(STILL_HELD, "held unknown after the upstream was asked")                                     \
+    X(HELD_AFTER_JOINING, "held unknown after two questions")                                      \
     X(WAITED, "duplicates that waited")                                                            \
     X(LONG, "long answers sealed from their head")                                                 \
     X(GIVEN_IN_PIECES, "answers given piece by piece")                                             \
