@@ -96,7 +96,7 @@ static void on_effects(void *context, const struct effects_recovery *recovery)
     http_wake(self->execution.request->exchange);
 }
 
-static void recover_effects(struct recovering *self, enum recovery action)
+static void recover_effects(struct recovering *self, enum recovery_action action)
 {
     struct execution *execution = &self->execution;
     const struct request *made = &execution->call.engine.request;

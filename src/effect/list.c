@@ -264,18 +264,18 @@ static void answer_dead(struct api_query *query)
 /* Only effects that Once gave up on: uncertain ones are settled one at a time. */
 void effect_retry_many(struct api_request *request)
 {
-    struct wanted {
+    struct retry_filter {
         struct slice effect_type, command_id, reason, status;
         bool is_dry;
         uint64_t limit;
     } wanted = {.limit = LIMIT_GROUP_REQUESTS_MAX};
     static const struct member members[] = {
-        {SLICE_INIT("effect_type"), MEMBER_TEXT, false, offsetof(struct wanted, effect_type)},
-        {SLICE_INIT("command_id"), MEMBER_TEXT, false, offsetof(struct wanted, command_id)},
-        {SLICE_INIT("status"), MEMBER_TEXT, false, offsetof(struct wanted, status)},
-        {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct wanted, reason)},
-        {SLICE_INIT("dry_run"), MEMBER_BOOL, false, offsetof(struct wanted, is_dry)},
-        {SLICE_INIT("limit"), MEMBER_POSITIVE, false, offsetof(struct wanted, limit)}};
+        {SLICE_INIT("effect_type"), MEMBER_TEXT, false, offsetof(struct retry_filter, effect_type)},
+        {SLICE_INIT("command_id"), MEMBER_TEXT, false, offsetof(struct retry_filter, command_id)},
+        {SLICE_INIT("status"), MEMBER_TEXT, false, offsetof(struct retry_filter, status)},
+        {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct retry_filter, reason)},
+        {SLICE_INIT("dry_run"), MEMBER_BOOL, false, offsetof(struct retry_filter, is_dry)},
+        {SLICE_INIT("limit"), MEMBER_POSITIVE, false, offsetof(struct retry_filter, limit)}};
     static const struct member_table table = {"", members, COUNT(members), true};
     const struct json_value *values[COUNT(members)];
     const struct json_value *body;
