@@ -66,9 +66,6 @@ static enum status read_members(struct api_call *call, enum request_kind kind,
     const struct json_value **ret_values, struct member_fault *fault)
 {
     call->door.engine.request.kind = kind;
-    if (!json_is(value, JSON_OBJECT)) {
-        return member_refuse(fault, "invalid_body", "the body is not a JSON object");
-    }
     return members_read(table, value, call, ret_values, fault);
 }
 

@@ -1,6 +1,4 @@
 #include "api/query.h"
-#include "base/limits.h"
-#include "base/text.h"
 #include "engine/operation_document.h"
 
 /*
@@ -8,10 +6,7 @@
  * found (P9): the query has the caller's tenant. A caller on the own socket may list all tenants.
  */
 
-enum {
-    LIST_DEFAULT = 100,           /* operations in a page, unless the query says otherwise */
-    ANSWER_BYTES_MAX = 512 << 20, /* never reached: a page has its own bounds */
-};
+enum { ANSWER_BYTES_MAX = 512 << 20 }; /* never reached: a page has its own bounds */
 
 static void answer_missing(struct api_request *request)
 {
@@ -75,63 +70,21 @@ static void answer_operations(struct api_query *self)
     api_answer_json(self->request, &out);
 }
 
-static bool take_status(struct slice text, enum record_status *ret_status, struct err *err)
-{
-    if (record_status_read(text, ret_status)) {
-        return true;
-    }
-    (void)err_set(err, E_INVALID,
-        "parameter 'status' must be one of in_progress, unknown, released, "
-        "executed, failed, rejected or compensated");
-    return false;
-}
-
-static bool take_limit(struct slice text, size_t *ret_limit, struct err *err)
-{
-    uint64_t limit;
-    if (text_u64(text, &limit) && limit >= 1 && limit <= LIMIT_PAGE_RECORDS_MAX) {
-        *ret_limit = (size_t)limit;
-        return true;
-    }
-    (void)err_set(
-        err, E_INVALID, "parameter 'limit' must be a number from 1 to %d", LIMIT_PAGE_RECORDS_MAX);
-    return false;
-}
-
-static bool take_after(struct slice text, struct digest *ret_after, struct err *err)
-{
-    if (text.len == 0) {
-        return true; /* the first page, as a loop over pages sends it */
-    }
-    if (text_hex(text, ret_after->bytes, sizeof ret_after->bytes)) {
-        return true;
-    }
-    (void)err_set(err, E_INVALID, "parameter 'after' must be the 'next' of a page before");
-    return false;
-}
-
-static bool take_filters(const struct api_request *request, struct scan *scan, struct err *err)
+static const char *take_filters(const struct api_request *request, struct scan *scan)
 {
     struct slice value;
-    scan->limit = LIST_DEFAULT;
     (void)!api_param(request, "scope", &scan->scope);
     (void)!api_param(request, "key", &scan->key);
-    return (!api_param(request, "status", &value) || take_status(value, &scan->status, err)) &&
-           (!api_param(request, "limit", &value) || take_limit(value, &scan->limit, err)) &&
-           (!api_param(request, "after", &value) || take_after(value, &scan->after, err));
+    return api_param(request, "status", &value) && !record_status_read(value, &scan->status)
+               ? "parameter 'status' must be one of in_progress, unknown, released, executed, "
+                 "failed, rejected or compensated"
+               : NULL;
 }
 
 void api_operation_list(struct api_request *request)
 {
-    struct err err = {.status = OK};
     struct api_query *self = api_query_new(request, QUERY_RECORDS, answer_operations);
-    if (self == NULL) {
-        return;
-    }
-    self->query.any_tenant = slice_is(request->caller.tenant, "*");
-    if (take_filters(request, &self->query.scan, &err)) {
-        api_query_run(self, request);
-    } else {
-        api_refuse_plain(request, 400, "invalid_parameter", err.text);
+    if (self != NULL) {
+        api_query_list(self, request, take_filters(request, &self->query.scan));
     }
 }

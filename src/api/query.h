@@ -25,6 +25,10 @@ struct api_query *api_query_new(struct api_request *request, enum query_kind kin
     void (*answer)(struct api_query *query)) MUST_CHECK;
 /* Write "next": the cursor of the page after this one, or null. */
 void api_query_put_next(struct jsonw *json, const struct query *query);
+/* Run a query for a list, with the parameters that all lists have: 'limit' and 'after'. A caller on
+ * the own socket may list all tenants. wrong: why one of the list's own filters is invalid, or
+ * NULL. */
+void api_query_list(struct api_query *query, struct api_request *request, const char *wrong);
 /* Send it to the engine, with the caller's tenant (P9). answer or failed follows, now or later. */
 void api_query_run(struct api_query *query, struct api_request *request);
 

@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -280,6 +281,29 @@ bool text_instant(struct slice text, int64_t *ret_ms, struct slice *ret_fraction
     *ret_ms = ms - offset_ms;
     *ret_fraction = slice_of(text.data + at, digits);
     return true;
+}
+
+bool text_ipv6(struct slice text, unsigned char ret_address[16])
+{
+    char copy[INET6_ADDRSTRLEN];
+    struct in6_addr address;
+    if (text.len >= sizeof copy || memchr(text.data, '\0', text.len) != NULL) {
+        return false;
+    }
+    memcpy(copy, text.data, text.len);
+    copy[text.len] = '\0';
+    if (inet_pton(AF_INET6, copy, &address) != 1) {
+        return false;
+    }
+    memcpy(ret_address, address.s6_addr, sizeof address.s6_addr);
+    return true;
+}
+
+size_t text_url_origin(const char *url)
+{
+    const char *host = strstr(url, "://");
+    const char *path = host == NULL ? NULL : strchr(host + 3, '/');
+    return path == NULL ? strlen(url) : (size_t)(path - url);
 }
 
 /* Computed and not looked up in a table, so that the compiler handles 16 bytes at a time. */

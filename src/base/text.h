@@ -24,6 +24,11 @@ bool text_time(struct slice text, int64_t *ret_ms);
  * "Z" or an offset. ret_ms is the whole second; the fraction's digits may be empty. */
 bool text_instant(struct slice text, int64_t *ret_ms, struct slice *ret_fraction);
 
+/* "2001:db8::1": without brackets; zones and future versions are refused. */
+bool text_ipv6(struct slice text, unsigned char ret_address[16]);
+/* How long the scheme, host and port of a URL are: its path begins there, if it has one. */
+size_t text_url_origin(const char *url);
+
 /* Valid UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing past U+10FFFF. */
 bool text_utf8(struct slice text);
 

@@ -77,7 +77,9 @@ static const char *take(enum member_type type, const struct json_value *value, v
 enum status members_read(const struct member_table *table, const struct json_value *object,
     void *into, const struct json_value **ret_values, struct member_fault *fault)
 {
-    ASSERT(object->type == JSON_OBJECT);
+    if (!json_is(object, JSON_OBJECT)) {
+        return member_refuse(fault, "invalid_body", "the body is not a JSON object");
+    }
     enum status status = find_values(table, object, ret_values, fault);
     for (size_t i = 0; i < table->count && status == OK; i++) {
         const struct member *member = &table->members[i];

@@ -40,12 +40,13 @@ struct member_table {
 
 /* Why an object is refused. */
 struct member_fault {
-    const char *code; /* "unknown_member" or "missing_member"; NULL: "invalid_member" */
+    const char *code; /* "invalid_body", "unknown_member" or "missing_member"; NULL:
+                         "invalid_member" */
     struct err err;   /* E_INVALID */
 };
 
 /* Read an object into a struct. ret_values gets the value of each member of the table, NULL where
- * it is absent. E_INVALID. */
+ * it is absent. E_INVALID: also if it is not an object, which a caller's body need not be. */
 enum status members_read(const struct member_table *table, const struct json_value *object,
     void *into, const struct json_value **ret_values, struct member_fault *fault) MUST_CHECK;
 

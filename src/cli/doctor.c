@@ -21,7 +21,7 @@
 #include "lib/inspect.h"
 #include "server/server.h"
 
-enum verdict { VERDICT_PASS, VERDICT_WARN, VERDICT_FAIL };
+enum doctor_verdict { VERDICT_PASS, VERDICT_WARN, VERDICT_FAIL };
 
 static const char *const verdict_names[] = {"PASS", "WARN", "FAIL"};
 
@@ -40,12 +40,12 @@ struct doctor {
     bool failed;
 };
 
-static void examine(struct doctor *doctor, enum verdict verdict, const char *what, const char *fix,
-    const char *format, ...) __attribute__((format(printf, 5, 6)));
+static void examine(struct doctor *doctor, enum doctor_verdict verdict, const char *what,
+    const char *fix, const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /* Print one line. fix is NULL if there is nothing to do. */
-static void examine(struct doctor *doctor, enum verdict verdict, const char *what, const char *fix,
-    const char *format, ...)
+static void examine(struct doctor *doctor, enum doctor_verdict verdict, const char *what,
+    const char *fix, const char *format, ...)
 {
     static const enum tint tints[] = {TINT_GOOD, TINT_WARN, TINT_BAD};
     char text[1024];
@@ -107,9 +107,9 @@ static void check_space(struct doctor *doctor, const char *dir)
         return;
     }
     uint64_t left = (uint64_t)facts.f_bavail * facts.f_frsize;
-    enum verdict verdict = left < SPACE_FAIL_BYTES   ? VERDICT_FAIL
-                           : left < SPACE_WARN_BYTES ? VERDICT_WARN
-                                                     : VERDICT_PASS;
+    enum doctor_verdict verdict = left < SPACE_FAIL_BYTES   ? VERDICT_FAIL
+                                  : left < SPACE_WARN_BYTES ? VERDICT_WARN
+                                                            : VERDICT_PASS;
     examine(doctor, verdict, "space",
         verdict == VERDICT_PASS ? NULL : "make room: a full disk stops every grant", "%s free",
         text_put_size(size, left));

@@ -331,10 +331,7 @@ static void run(struct api_request *request, bool denies)
         api_fail_memory(request);
         return;
     }
-    enum status status =
-        json_is(body, JSON_OBJECT)
-            ? members_read(&table, body, &confirming->shown, values, &fault)
-            : member_refuse(&fault, "invalid_body", "the body is not a JSON object");
+    enum status status = members_read(&table, body, &confirming->shown, values, &fault);
     bool may_deny =
         denies && (request->caller.rights & (API_RIGHT_CONFIRM | API_RIGHT_OPERATE)) != 0;
     if (status == OK && confirming->shown.token.len == 0 && !may_deny) {

@@ -93,13 +93,13 @@ enum status detail_put(const struct detail *detail, struct buf *out)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-enum form { TEXT, RAW, FLAG, NUMBER /* int64_t or uint64_t */, DIGEST };
+enum detail_form { TEXT, RAW, FLAG, NUMBER /* int64_t or uint64_t */, DIGEST };
 
 #define AT(member) offsetof(struct detail, member)
 /* In the order in which put_all writes them. */
 static const struct {
     struct slice name;
-    enum form form;
+    enum detail_form form;
     size_t at;
 } members[] = {
     {SLICE_INIT("command"), TEXT, AT(command)},
@@ -128,7 +128,8 @@ static const struct {
 };
 
 /* A value of a different form is read as absent. */
-static void take(struct slice bytes, const struct json_value *value, enum form form, void *into)
+static void take(
+    struct slice bytes, const struct json_value *value, enum detail_form form, void *into)
 {
     struct slice text = json_is(value, JSON_STRING) ? json_text(value) : SLICE_EMPTY;
     struct digest digest = {{0}};

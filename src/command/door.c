@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "command/effects.h"
 
 enum { EXPIRY_ARENA_BYTES_MAX = 1 << 20 };
@@ -26,9 +27,7 @@ static void release_plan(struct dispatch_plan *plan)
 /* A handler's server: scheme, host and port of its URL, in the configuration's memory. */
 static const char *origin_of(struct config *config, const char *url)
 {
-    const char *slashes = strstr(url, "://");
-    const char *path = slashes == NULL ? NULL : strchr(slashes + 3, '/');
-    size_t len = path == NULL ? strlen(url) : (size_t)(path - url);
+    size_t len = text_url_origin(url);
     char *origin = arena_zalloc(&config->arena, len + 1);
     if (origin != NULL) {
         memcpy(origin, url, len);

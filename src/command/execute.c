@@ -106,9 +106,8 @@ static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
 /* Path and query of the handler's URL. */
 static const char *path_of(const char *url)
 {
-    const char *slashes = strstr(url, "://");
-    const char *path = slashes == NULL ? NULL : strchr(slashes + 3, '/');
-    return path == NULL ? "/" : path;
+    const char *path = url + text_url_origin(url);
+    return path[0] == '\0' ? "/" : path;
 }
 
 static void put_field(struct buf *out, const char *name, struct slice value)

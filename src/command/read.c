@@ -2,11 +2,8 @@
  * commands are not found (P9). */
 #include "api/query.h"
 #include "base/macros.h"
-#include "base/text.h"
 #include "command/impl.h"
 #include "engine/query.h"
-
-enum { LIST_DEFAULT = 100 };
 
 static void answer_missing(struct api_request *request)
 {
@@ -135,7 +132,6 @@ static bool take_word(struct slice text, enum record_status *ret_status)
 static const char *take_filters(const struct api_request *request, struct scan *scan)
 {
     struct slice value;
-    uint64_t limit = LIST_DEFAULT;
     scan->kinds = 1u << RECORD_COMMAND;
     (void)!api_param(request, "key", &scan->key);
     if (api_param(request, "status", &value) && !take_word(value, &scan->status)) {
@@ -143,30 +139,14 @@ static const char *take_filters(const struct api_request *request, struct scan *
                "awaiting_effects, started, blocked, executed, failed, rejected, compensating or "
                "compensated";
     }
-    if (api_param(request, "limit", &value) &&
-        (!text_u64(value, &limit) || limit < 1 || limit > LIMIT_PAGE_RECORDS_MAX)) {
-        return "parameter 'limit' must be a number from 1 to 1000";
-    }
-    if (api_param(request, "after", &value) && value.len > 0 &&
-        !text_hex(value, scan->after.bytes, sizeof scan->after.bytes)) {
-        return "parameter 'after' must be the 'next' of a page before";
-    }
-    scan->limit = (size_t)limit;
     return NULL;
 }
 
 void command_list(struct api_request *request)
 {
     struct api_query *self = api_query_new(request, QUERY_RECORDS, answer_commands);
-    if (self == NULL) {
-        return;
-    }
-    const char *wrong = take_filters(request, &self->query.scan);
-    self->query.any_tenant = slice_is(request->caller.tenant, "*");
-    if (wrong == NULL) {
-        api_query_run(self, request);
-    } else {
-        api_refuse_plain(request, 400, "invalid_parameter", wrong);
+    if (self != NULL) {
+        api_query_list(self, request, take_filters(request, &self->query.scan));
     }
 }
 

@@ -96,7 +96,7 @@ static void on_effects(void *context, const struct effects_recovery *recovery)
     http_wake(self->execution.request->exchange);
 }
 
-static void recover_effects(struct recovering *self, enum recovery action)
+static void recover_effects(struct recovering *self, enum recovery_action action)
 {
     struct execution *execution = &self->execution;
     const struct request *made = &execution->call.engine.request;
@@ -372,10 +372,7 @@ void command_recover(struct api_request *request)
     }
     struct execution *execution = &self->execution;
     struct request *made = &execution->call.engine.request;
-    enum status status =
-        json_is(body, JSON_OBJECT)
-            ? members_read(&table, body, &asked, values, &fault)
-            : member_refuse(&fault, "invalid_body", "the body is not a JSON object");
+    enum status status = members_read(&table, body, &asked, values, &fault);
     int action = 0;
     while (action < RECOVERIES && !slice_is(asked.action, actions[action])) {
         action++;
@@ -418,10 +415,7 @@ void command_resolve(struct api_request *request)
         return;
     }
     struct engine_call *engine = &self->execution.call.engine;
-    enum status status =
-        json_is(body, JSON_OBJECT)
-            ? members_read(&table, body, &asked, values, &fault)
-            : member_refuse(&fault, "invalid_body", "the body is not a JSON object");
+    enum status status = members_read(&table, body, &asked, values, &fault);
     engine->request.kind = REQUEST_RESOLVE;
     engine->request.reason = asked.reason;
     if (status == OK && slice_is(asked.action, "executed")) {

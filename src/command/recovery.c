@@ -63,7 +63,7 @@ bool recovery_is_blocked(const struct record *command)
 }
 
 enum recovery_answer recovery_allows(
-    enum recovery action, const struct record *command, bool is_uncertain)
+    enum recovery_action action, const struct record *command, bool is_uncertain)
 {
     ASSERT(command->kind == RECORD_COMMAND);
     switch (action) {

@@ -33,7 +33,7 @@
 
 #include "core/record.h"
 
-enum recovery { RECOVERY_RETRY, RECOVERY_CANCEL, RECOVERY_COMPENSATE };
+enum recovery_action { RECOVERY_RETRY, RECOVERY_CANCEL, RECOVERY_COMPENSATE };
 enum { RECOVERIES = RECOVERY_COMPENSATE + 1 };
 
 enum recovery_answer {
@@ -50,7 +50,7 @@ bool recovery_is_blocked(const struct record *command);
 
 /* is_uncertain: as the command's detail says (P5). */
 enum recovery_answer recovery_allows(
-    enum recovery action, const struct record *command, bool is_uncertain);
+    enum recovery_action action, const struct record *command, bool is_uncertain);
 
 enum undo_step { UNDO_PASS, UNDO_CANCEL, UNDO_WAIT, UNDO_UNSURE, UNDO_START, UNDO_STUCK };
 

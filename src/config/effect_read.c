@@ -250,10 +250,8 @@ static enum status read_named(struct config_reader *reader, const struct named_s
 /* Split the URL. */
 static enum status make_url(struct config *config, struct config_connector *connector)
 {
-    const char *host = strstr(connector->url, "://") + 3;
-    const char *slash = strchr(host, '/');
-    size_t len = slash == NULL ? strlen(connector->url) : (size_t)(slash - connector->url);
-    struct slice rest = slash == NULL ? SLICE_EMPTY : slice_str(slash);
+    size_t len = text_url_origin(connector->url);
+    struct slice rest = slice_str(connector->url + len);
     while (rest.len > 0 && rest.data[rest.len - 1] == '/') {
         rest.len--;
     }

@@ -128,16 +128,10 @@ static bool is_port(const char *text)
 
 static enum config_address address_v6(const char *text)
 {
-    char host[INET6_ADDRSTRLEN];
     struct in6_addr address;
     const char *end = strchr(text, ']');
-    size_t len = end == NULL ? sizeof host : (size_t)(end - text) - 1;
-    if (len >= sizeof host || end[1] != ':' || !is_port(end + 2)) {
-        return CONFIG_ADDRESS_WRONG;
-    }
-    memcpy(host, text + 1, len);
-    host[len] = '\0';
-    if (inet_pton(AF_INET6, host, &address) != 1) {
+    if (end == NULL || end[1] != ':' || !is_port(end + 2) ||
+        !text_ipv6(slice_of(text + 1, (size_t)(end - text) - 1), address.s6_addr)) {
         return CONFIG_ADDRESS_WRONG;
     }
     bool is_mapped = IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127;

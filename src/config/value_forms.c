@@ -1,5 +1,4 @@
 /* Checks the form of texts: addresses, globs, pointers, names of fields. */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -213,21 +212,10 @@ static bool is_host(struct slice host)
     return true;
 }
 
-static bool is_v6(struct slice host)
-{
-    char text[INET6_ADDRSTRLEN];
-    struct in6_addr address;
-    if (host.len >= sizeof text) {
-        return false;
-    }
-    memcpy(text, host.data, host.len);
-    text[host.len] = '\0';
-    return inet_pton(AF_INET6, text, &address) == 1;
-}
-
 /* "host", "host:3000", "[::1]:3000". */
 static bool is_authority(struct slice text)
 {
+    unsigned char address[16];
     uint64_t port = 1;
     bool is_bracketed = text.len > 0 && text.data[0] == '[';
     const char *close = is_bracketed ? memchr(text.data, ']', text.len) : NULL;
@@ -243,8 +231,9 @@ static bool is_authority(struct slice text)
             return false;
         }
     }
-    bool is_good = is_bracketed ? host == from && is_v6(slice_of(text.data + 1, from - 2))
-                                : is_host(slice_of(text.data, host));
+    bool is_good = is_bracketed
+                       ? host == from && text_ipv6(slice_of(text.data + 1, from - 2), address)
+                       : is_host(slice_of(text.data, host));
     return is_good && port > 0 && port <= 65535;
 }
 

@@ -10,10 +10,7 @@
 
 #include "base/limits.h"
 #include "base/macros.h"
-#include "base/text.h"
 #include "effect/impl.h"
-
-enum { LIST_DEFAULT = 100 }; /* effects in a page, unless the query says otherwise */
 
 /* The parts of the query that a scan cannot filter by. */
 struct list_filter {
@@ -68,20 +65,11 @@ static bool matches(const struct list_query *self, const struct record *record, 
                slice_equal(detail.command_id, filter->command_id));
 }
 
-static bool take_limit(struct slice text, size_t *ret_limit)
-{
-    uint64_t limit;
-    bool is_good = text_u64(text, &limit) && limit >= 1 && limit <= LIMIT_PAGE_RECORDS_MAX;
-    *ret_limit = is_good ? (size_t)limit : *ret_limit;
-    return is_good;
-}
-
 /* NULL, or what is invalid. */
 static const char *take_params(const struct api_request *request, struct list_query *self)
 {
     struct scan *scan = &self->query.query.scan;
     struct slice value;
-    scan->limit = LIST_DEFAULT;
     (void)!api_param(request, "effect_type", &scan->scope);
     (void)!api_param(request, "key", &scan->key);
     (void)!api_param(request, "command_id", &self->filter.command_id);
@@ -95,13 +83,6 @@ static const char *take_params(const struct api_request *request, struct list_qu
         if (!self->filter.is_uncertain && !slice_is(value, "false")) {
             return "parameter 'uncertain' must be true or false";
         }
-    }
-    if (api_param(request, "limit", &value) && !take_limit(value, &scan->limit)) {
-        return "parameter 'limit' must be a number from 1 to 1000";
-    }
-    if (api_param(request, "after", &value) && value.len > 0 &&
-        !text_hex(value, scan->after.bytes, sizeof scan->after.bytes)) {
-        return "parameter 'after' must be the 'next' of a page before";
     }
     return NULL;
 }
@@ -155,16 +136,9 @@ static void answer_page(struct api_query *query)
 void effect_list(struct api_request *request)
 {
     struct list_query *self = list_new(request, answer_page);
-    const char *wrong = self == NULL ? NULL : take_params(request, self);
-    if (self == NULL) {
-        return;
+    if (self != NULL) {
+        api_query_list(&self->query, request, take_params(request, self));
     }
-    if (wrong != NULL) {
-        api_refuse_plain(request, 400, "invalid_parameter", wrong);
-        return;
-    }
-    self->query.query.any_tenant = slice_is(request->caller.tenant, "*");
-    api_query_run(&self->query, request);
 }
 
 /* ---- bulk retry -------------------------------------------------------------------------- */
@@ -264,18 +238,18 @@ static void answer_dead(struct api_query *query)
 /* Only effects that Once gave up on: uncertain ones are settled one at a time. */
 void effect_retry_many(struct api_request *request)
 {
-    struct wanted {
+    struct retry_filter {
         struct slice effect_type, command_id, reason, status;
         bool is_dry;
         uint64_t limit;
     } wanted = {.limit = LIMIT_GROUP_REQUESTS_MAX};
     static const struct member members[] = {
-        {SLICE_INIT("effect_type"), MEMBER_TEXT, false, offsetof(struct wanted, effect_type)},
-        {SLICE_INIT("command_id"), MEMBER_TEXT, false, offsetof(struct wanted, command_id)},
-        {SLICE_INIT("status"), MEMBER_TEXT, false, offsetof(struct wanted, status)},
-        {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct wanted, reason)},
-        {SLICE_INIT("dry_run"), MEMBER_BOOL, false, offsetof(struct wanted, is_dry)},
-        {SLICE_INIT("limit"), MEMBER_POSITIVE, false, offsetof(struct wanted, limit)}};
+        {SLICE_INIT("effect_type"), MEMBER_TEXT, false, offsetof(struct retry_filter, effect_type)},
+        {SLICE_INIT("command_id"), MEMBER_TEXT, false, offsetof(struct retry_filter, command_id)},
+        {SLICE_INIT("status"), MEMBER_TEXT, false, offsetof(struct retry_filter, status)},
+        {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct retry_filter, reason)},
+        {SLICE_INIT("dry_run"), MEMBER_BOOL, false, offsetof(struct retry_filter, is_dry)},
+        {SLICE_INIT("limit"), MEMBER_POSITIVE, false, offsetof(struct retry_filter, limit)}};
     static const struct member_table table = {"", members, COUNT(members), true};
     const struct json_value *values[COUNT(members)];
     const struct json_value *body;

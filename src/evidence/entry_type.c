@@ -5,7 +5,7 @@
 #include "evidence/entry.h"
 
 /* What a decision did. Anything not listed is an observation. */
-enum event {
+enum entry_event {
     EVENT_OBSERVED,
     EVENT_ENQUEUED,
     EVENT_GRANTED,
@@ -77,7 +77,7 @@ static const char *const types[EVENT_END][KIND_END] = {
     [EVENT_COMPENSATION_FAILED] = EACH(NULL, "compensation.failed", "compensation.failed", NULL),
 };
 
-static enum event settled(enum record_status status)
+static enum entry_event settled(enum record_status status)
 {
     ASSERT(record_status_sealed(status));
     return status == RECORD_EXECUTED ? EVENT_EXECUTED
@@ -92,7 +92,7 @@ static bool awaited_confirmation(const struct entry_facts *facts)
     return facts->found->kind == RECORD_COMMAND && facts->found->attempt == 0;
 }
 
-static enum event woken(const struct entry_facts *facts)
+static enum entry_event woken(const struct entry_facts *facts)
 {
     const struct record *found = facts->found;
     enum record_status status = facts->decision->next.status;
@@ -112,7 +112,7 @@ static enum event woken(const struct entry_facts *facts)
 }
 
 /* The decision was DECISION_DONE or DECISION_CLAIMED, and the record changed. */
-static enum event done(const struct entry_facts *facts)
+static enum entry_event done(const struct entry_facts *facts)
 {
     enum record_status status = facts->decision->next.status;
     switch (facts->request->kind) {
@@ -141,7 +141,7 @@ static enum event done(const struct entry_facts *facts)
     return EVENT_OBSERVED;
 }
 
-static enum event event_of(const struct entry_facts *facts)
+static enum entry_event event_of(const struct entry_facts *facts)
 {
     const struct decision *decision = facts->decision;
     bool awaits = decision->next.kind == RECORD_COMMAND && decision->next.status == RECORD_WAITING;

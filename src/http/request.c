@@ -104,6 +104,19 @@ static bool conn_begin(struct conn *conn)
     return true;
 }
 
+/* Whether a head or a body is refused: it is malformed, or the connection ended inside it. */
+static bool refused(
+    struct conn *conn, enum http_verdict verdict, struct http_refusal refusal, const char *ended)
+{
+    if (verdict == HTTP_MORE && conn->has_ended) {
+        refusal = (struct http_refusal){400, ended};
+    } else if (verdict != HTTP_REFUSED) {
+        return false;
+    }
+    conn_refuse(conn, refusal.status, refusal.reason);
+    return true;
+}
+
 bool request_head(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
@@ -124,15 +137,7 @@ bool request_head(struct conn *conn)
             return true;
         }
     }
-    if (verdict == HTTP_MORE && conn->has_ended) {
-        verdict = HTTP_REFUSED;
-        refusal = (struct http_refusal){400, "the connection ended inside a head"};
-    }
-    if (verdict == HTTP_REFUSED) {
-        conn_refuse(conn, refusal.status, refusal.reason);
-        return true;
-    }
-    return false;
+    return refused(conn, verdict, refusal, "the connection ended inside a head");
 }
 
 /* A body that came with its head, or right after it, is used where it is. */
@@ -217,12 +222,7 @@ bool request_body(struct conn *conn)
     if (verdict == HTTP_DONE) {
         return conn_handle(conn);
     }
-    if (verdict == HTTP_MORE && conn->has_ended) {
-        verdict = HTTP_REFUSED;
-        refusal = (struct http_refusal){400, "the connection ended inside a body"};
-    }
-    if (verdict == HTTP_REFUSED) {
-        conn_refuse(conn, refusal.status, refusal.reason);
+    if (refused(conn, verdict, refusal, "the connection ended inside a body")) {
         return true;
     }
     conn_continue(conn);

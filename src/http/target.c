@@ -1,21 +1,7 @@
-#include <arpa/inet.h>
-
 #include "base/check.h"
+#include "base/text.h"
 #include "http/chars.h"
 #include "http/impl.h"
-
-/* "[2001:db8::1]" without its brackets. Zones and future versions are refused. */
-static bool is_ipv6(struct slice text)
-{
-    char copy[INET6_ADDRSTRLEN];
-    struct in6_addr address;
-    if (text.len >= sizeof copy || memchr(text.data, '\0', text.len) != NULL) {
-        return false;
-    }
-    memcpy(copy, text.data, text.len);
-    copy[text.len] = '\0';
-    return inet_pton(AF_INET6, copy, &address) == 1;
-}
 
 static bool is_port(struct slice text)
 {
@@ -34,9 +20,11 @@ static bool is_port(struct slice text)
 bool http_is_authority(struct slice text)
 {
     size_t host;
+    unsigned char address[16];
     if (text.len > 0 && text.data[0] == '[') {
         const char *end = memchr(text.data, ']', text.len);
-        if (end == NULL || !is_ipv6(slice_of(text.data + 1, (size_t)(end - text.data) - 1))) {
+        if (end == NULL ||
+            !text_ipv6(slice_of(text.data + 1, (size_t)(end - text.data) - 1), address)) {
             return false;
         }
         host = (size_t)(end - text.data) + 1;

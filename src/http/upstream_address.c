@@ -290,10 +290,10 @@ void upstream_addresses_detach(struct upstream_worker *worker)
 /* ------------------------------------------------------------------------------------ choice -- */
 
 /* What an address has to be, strictest first. */
-enum wanted { UP_AND_UNTRIED, UNTRIED, UP, ANY, WANTED_COUNT };
+enum address_choice { UP_AND_UNTRIED, UNTRIED, UP, ANY, ADDRESS_CHOICES };
 
 static bool is_wanted(const struct upstream_worker *worker, const struct upstream_call *call,
-    unsigned place, enum wanted wanted)
+    unsigned place, enum address_choice wanted)
 {
     const struct upstream_address *address = &worker->addresses[place];
     bool is_tried = (call->exchange->tried >> place & 1) != 0;
@@ -303,8 +303,8 @@ static bool is_wanted(const struct upstream_worker *worker, const struct upstrea
 }
 
 /* The next one of a URL that is wanted; each URL takes turns over its own. */
-static struct upstream_address *next_of_url(
-    struct upstream_worker *worker, const struct upstream_call *call, unsigned url, enum wanted how)
+static struct upstream_address *next_of_url(struct upstream_worker *worker,
+    const struct upstream_call *call, unsigned url, enum address_choice how)
 {
     struct upstream_lookup *lookup = &worker->lookups[url];
     for (unsigned i = 0; i < worker->places; i++) {
@@ -318,7 +318,7 @@ static struct upstream_address *next_of_url(
 }
 
 static struct upstream_address *next_of_all(
-    struct upstream_worker *worker, const struct upstream_call *call, enum wanted how)
+    struct upstream_worker *worker, const struct upstream_call *call, enum address_choice how)
 {
     unsigned count = worker->upstream->url_count;
     for (unsigned i = 0; i < count; i++) {
@@ -359,7 +359,7 @@ enum upstream_pick upstream_address_pick(struct upstream_worker *worker,
     if (call->tries >= (known > UPSTREAM_TRIES_MIN ? known : UPSTREAM_TRIES_MIN)) {
         return UPSTREAM_PICK_NONE;
     }
-    for (enum wanted how = UP_AND_UNTRIED; how < WANTED_COUNT; how++) {
+    for (enum address_choice how = UP_AND_UNTRIED; how < ADDRESS_CHOICES; how++) {
         struct upstream_address *address = next_of_all(worker, call, how);
         if (address != NULL) {
             *ret_address = address;

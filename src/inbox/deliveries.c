@@ -12,12 +12,10 @@
 #include "api/query.h"
 #include "base/limits.h"
 #include "base/macros.h"
-#include "base/text.h"
 #include "engine/request_builder.h"
 #include "inbox/impl.h"
 
 enum {
-    LIST_DEFAULT = 100,
     ANSWER_BYTES_MAX = 512 << 20, /* never reached: a page has its own bounds */
     RACES_MAX = 8,                /* of a skip with attempts, which a backoff keeps apart */
 };
@@ -173,7 +171,6 @@ static bool take_status(struct slice text, enum record_status *ret_status)
 static const char *take_filters(const struct api_request *request, struct scan *scan)
 {
     struct slice value;
-    uint64_t limit = LIST_DEFAULT;
     scan->kinds = STORE_KIND(RECORD_DELIVERY);
     (void)!api_param(request, "source", &scan->scope);
     (void)!api_param(request, "key", &scan->key);
@@ -181,30 +178,14 @@ static const char *take_filters(const struct api_request *request, struct scan *
         return "parameter 'status' must be one of pending, waiting, delivering, unknown, executed, "
                "failed or dead_letter";
     }
-    if (api_param(request, "limit", &value) &&
-        (!text_u64(value, &limit) || limit < 1 || limit > LIMIT_PAGE_RECORDS_MAX)) {
-        return "parameter 'limit' must be a number from 1 to 1000";
-    }
-    scan->limit = (size_t)limit;
-    if (api_param(request, "after", &value) && value.len > 0 &&
-        !text_hex(value, scan->after.bytes, sizeof scan->after.bytes)) {
-        return "parameter 'after' must be the 'next' of a page before";
-    }
     return NULL;
 }
 
 void inbox_delivery_list(struct api_request *request)
 {
     struct api_query *self = api_query_new(request, QUERY_RECORDS, answer_deliveries);
-    if (self == NULL) {
-        return;
-    }
-    self->query.any_tenant = slice_is(request->caller.tenant, "*");
-    const char *wrong = take_filters(request, &self->query.scan);
-    if (wrong == NULL) {
-        api_query_run(self, request);
-    } else {
-        api_refuse_plain(request, 400, "invalid_parameter", wrong);
+    if (self != NULL) {
+        api_query_list(self, request, take_filters(request, &self->query.scan));
     }
 }
 

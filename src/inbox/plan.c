@@ -1,5 +1,6 @@
 #include "inbox/plan.h"
 
+#include "base/text.h"
 #include "inbox/deliver.h"
 #include "inbox/submission.h"
 
@@ -18,16 +19,14 @@ static enum status take_handler(
     if (url == NULL) {
         return OK; /* its events become commands */
     }
-    const char *host = strstr(url, "://");
-    const char *path = host == NULL ? NULL : strchr(host + 3, '/');
-    size_t len = path == NULL ? strlen(url) : (size_t)(path - url);
+    size_t len = text_url_origin(url);
     char *text = arena_zalloc(&plan->arena, len + 1);
     if (text == NULL) {
         return err_set(err, E_NOMEM, "out of memory for the sources");
     }
     memcpy(text, url, len);
     source->handler_url = text;
-    source->target = path == NULL ? SLICE_LIT("/") : slice_str(path);
+    source->target = url[len] == '\0' ? SLICE_LIT("/") : slice_str(url + len);
     return OK;
 }
 

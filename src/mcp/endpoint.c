@@ -13,13 +13,8 @@
 
 enum { TICK_MS = 500 };
 
-void mcp_endpoint_say(struct mcp_endpoint *endpoint, const char *format, ...)
+void mcp_endpoint_say(struct mcp_endpoint *endpoint, const char *text)
 {
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     endpoint->options.say(endpoint->options.context, text);
 }
 
@@ -168,8 +163,10 @@ bool mcp_endpoint_principal(
     }
     if (!endpoint->is_doubted && principal_doubt(&route, exchange->head) == PRINCIPAL_CHANGES) {
         endpoint->is_doubted = true;
-        mcp_endpoint_say(endpoint, "%s; --principal gives all clients one name",
+        char text[512];
+        (void)snprintf(text, sizeof text, "%s; --principal gives all clients one name",
             principal_doubt_text(PRINCIPAL_CHANGES));
+        mcp_endpoint_say(endpoint, text);
     }
     return true;
 }

@@ -93,8 +93,7 @@ struct mcp_endpoint {
 
 /* ---- endpoint.c ---- */
 
-void mcp_endpoint_say(struct mcp_endpoint *endpoint, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void mcp_endpoint_say(struct mcp_endpoint *endpoint, const char *text);
 /* Answer with a JSON-RPC error. id: as received; empty: null. */
 void mcp_endpoint_refuse(struct http_exchange *exchange, unsigned status, struct slice id, int code,
     const char *format, ...) __attribute__((format(printf, 5, 6)));

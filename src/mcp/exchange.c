@@ -207,6 +207,20 @@ struct mcp_exchange *mcp_exchange_new(
     return exchange;
 }
 
+void mcp_exchange_move(struct mcp_exchange *exchange, enum mcp_exchange_state state)
+{
+    static const unsigned nexts[] = {
+        [MCP_EXCHANGE_RUNNING] =
+            1u << MCP_EXCHANGE_PAUSED | 1u << MCP_EXCHANGE_PARKED | 1u << MCP_EXCHANGE_OVER,
+        [MCP_EXCHANGE_PAUSED] = 1u << MCP_EXCHANGE_RUNNING | 1u << MCP_EXCHANGE_OVER,
+        [MCP_EXCHANGE_PARKED] = 1u << MCP_EXCHANGE_RUNNING | 1u << MCP_EXCHANGE_OVER,
+        [MCP_EXCHANGE_OVER] = 0,
+    };
+    ASSERT((nexts[exchange->state] & 1u << state) != 0);
+    ASSERT(exchange->curl == NULL);
+    exchange->state = state;
+}
+
 void mcp_exchange_free(struct mcp_exchange *exchange)
 {
     ASSERT(exchange->curl == NULL);
@@ -260,7 +274,7 @@ static void start(struct mcp_exchange *exchange, const char *method)
         .may_send = is_post ? may_send : NULL,
         .take = take_piece,
         .context = exchange};
-    exchange->state = MCP_EXCHANGE_RUNNING;
+    mcp_exchange_move(exchange, MCP_EXCHANGE_RUNNING);
     exchange->due_ms = exchange->kind == MCP_EXCHANGE_CLOSE ? exchange->due_ms : INT64_MAX;
     CURLcode failed = client_transfer_begin(
         http->client, &exchange->request, CLIENT_MS_LIMIT, &exchange->transfer, &exchange->curl);

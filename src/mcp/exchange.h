@@ -17,10 +17,18 @@ enum mcp_exchange_kind {
     MCP_EXCHANGE_CLOSE,   /* the end of the session */
 };
 
+/*
+ *   PARKED --start--> RUNNING --answered, lost--> OVER
+ *     ^                | |  ^
+ *     +- no session ---+ |  +--- resume ---+       PAUSED and PARKED also end, when given up:
+ *                        +-- broken --> PAUSED     --lost--> OVER
+ *
+ * Only RUNNING has a transfer; mcp_exchange_move makes every change.
+ */
 enum mcp_exchange_state {
     MCP_EXCHANGE_RUNNING, /* with libcurl */
     MCP_EXCHANGE_PAUSED,  /* will be resumed at due_ms */
-    MCP_EXCHANGE_PARKED,  /* for a new session */
+    MCP_EXCHANGE_PARKED,  /* not started, or waits for a new session */
     MCP_EXCHANGE_OVER,    /* to be freed */
 };
 

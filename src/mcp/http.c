@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "mcp/http_impl.h"
+#include "mcp/proxy_impl.h"
 #include "mcp/scan.h"
 
 enum { FDS_MAX = 16, TREE_BYTES_MAX = 1 << 29 };
@@ -58,11 +59,11 @@ static bool has_kind(const struct mcp_http *http, enum mcp_exchange_kind kind)
 struct awaiting {
     struct mcp_exchange *exchange;
     bool was_sent;
-    const char *why;       /* NULL: only looked */
+    const char *why;       /* for lose */
     enum mcp_awaited most; /* what is awaited of them */
 };
 
-static void look(void *context, struct slice id)
+static void note_awaited(void *context, struct slice id)
 {
     struct awaiting *awaiting = context;
     enum mcp_awaited awaited = proxy_awaited(awaiting->exchange->http->options.proxy, id);
@@ -73,7 +74,7 @@ static enum mcp_awaited awaited_of(struct mcp_exchange *exchange)
 {
     struct awaiting awaiting = {.exchange = exchange};
     if (exchange->kind == MCP_EXCHANGE_MESSAGE && exchange->is_request && !exchange->is_answered) {
-        mcp_line_ids(buf_view(&exchange->line), look, &awaiting);
+        mcp_line_ids(buf_view(&exchange->line), note_awaited, &awaiting);
     }
     return awaiting.most;
 }
@@ -96,10 +97,10 @@ static void lost(struct mcp_exchange *exchange, bool was_sent, const char *why)
         mcp_line_ids(buf_view(&exchange->line), lose, &awaiting);
     } else if (exchange->kind == MCP_EXCHANGE_MESSAGE && !exchange->is_request &&
                !exchange->is_given_up) {
-        mcp_http_say(
-            exchange->http, "a message that needs no answer did not reach the server: %s", why);
+        proxy_say(exchange->http->options.proxy,
+            "a message that needs no answer did not reach the server: %s", why);
     }
-    exchange->state = MCP_EXCHANGE_OVER;
+    mcp_exchange_move(exchange, MCP_EXCHANGE_OVER);
 }
 
 /* ---- the session ----------------------------------------------------------------------------- */
@@ -132,7 +133,7 @@ static void reopen(struct mcp_http *http)
     if (has_kind(http, MCP_EXCHANGE_REOPEN) || has_kind(http, MCP_EXCHANGE_OPENED)) {
         return;
     }
-    mcp_http_say(http, "the server has ended the session: a new one is opened");
+    proxy_say(http->options.proxy, "the server has ended the session: a new one is opened");
     http->session[0] = '\0';
     tools_forget(&http->options.proxy->tools);
     struct mcp_exchange *exchange =
@@ -168,7 +169,7 @@ static void send_parked(struct mcp_http *http)
 static void reopened(struct mcp_exchange *exchange, bool is_accepted)
 {
     struct mcp_http *http = exchange->http;
-    exchange->state = MCP_EXCHANGE_OVER;
+    mcp_exchange_move(exchange, MCP_EXCHANGE_OVER);
     if (!is_accepted) {
         end_parked(http, "its session had ended, and the server refused a new one");
     } else if (exchange->kind == MCP_EXCHANGE_OPENED) {
@@ -200,7 +201,7 @@ static void resume_later(struct mcp_exchange *exchange)
     }
     exchange->resumes++;
     exchange->is_resuming = exchange->kind == MCP_EXCHANGE_MESSAGE;
-    exchange->state = MCP_EXCHANGE_PAUSED;
+    mcp_exchange_move(exchange, MCP_EXCHANGE_PAUSED);
     exchange->due_ms = exchange->http->now_ms + pause_ms;
 }
 
@@ -211,13 +212,13 @@ static void listened(struct mcp_exchange *exchange, const struct attempt_facts *
     struct mcp_http *http = exchange->http;
     bool is_refused =
         facts->end == ATTEMPT_ANSWERED && (facts->status < 200 || facts->status > 299);
-    exchange->state = MCP_EXCHANGE_OVER;
-    if (is_refused && facts->status < 500 && facts->status != 429) {
-        http->is_deaf = facts->status != 404; /* 404: the session is gone */
-        return;
-    }
-    if (exchange->resumes < MCP_HTTP_RESUMES_MAX && !exchange->is_given_up && !http->is_closing) {
+    bool is_final = is_refused && facts->status < 500 && facts->status != 429;
+    http->is_deaf = http->is_deaf || (is_final && facts->status != 404); /* 404: no session */
+    if (!is_final && exchange->resumes < MCP_HTTP_RESUMES_MAX && !exchange->is_given_up &&
+        !http->is_closing) {
         resume_later(exchange);
+    } else {
+        mcp_exchange_move(exchange, MCP_EXCHANGE_OVER);
     }
 }
 
@@ -238,12 +239,12 @@ static void answered(struct mcp_exchange *exchange, int status)
         mcp_exchange_give(exchange, buf_view(&exchange->body), is_fine);
     }
     if (is_forgotten && awaited_of(exchange) != MCP_AWAITED_NOTHING) {
-        exchange->state = MCP_EXCHANGE_PARKED;
+        mcp_exchange_move(exchange, MCP_EXCHANGE_PARKED);
         reopen(exchange->http);
         return;
     }
     if (is_fine && !exchange->is_request) {
-        exchange->state = MCP_EXCHANGE_OVER;
+        mcp_exchange_move(exchange, MCP_EXCHANGE_OVER);
     } else {
         (void)snprintf(why, sizeof why,
             is_fine ? "the server accepted it with HTTP %d and sent no answer"
@@ -256,7 +257,7 @@ static void answered(struct mcp_exchange *exchange, int status)
 static void streamed(struct mcp_exchange *exchange, const struct attempt_facts *facts)
 {
     if (awaited_of(exchange) == MCP_AWAITED_NOTHING) {
-        exchange->state = MCP_EXCHANGE_OVER;
+        mcp_exchange_move(exchange, MCP_EXCHANGE_OVER);
     } else if (may_resume(exchange)) {
         resume_later(exchange);
     } else {
@@ -308,7 +309,7 @@ static void ended(struct mcp_exchange *exchange, CURLcode failed)
         reopened(exchange, is_accepted && exchange->http->version[0] != '\0');
         break;
     case MCP_EXCHANGE_OPENED: reopened(exchange, is_accepted); break;
-    case MCP_EXCHANGE_CLOSE: exchange->state = MCP_EXCHANGE_OVER; break;
+    case MCP_EXCHANGE_CLOSE: mcp_exchange_move(exchange, MCP_EXCHANGE_OVER); break;
     }
 }
 
@@ -534,16 +535,6 @@ void mcp_http_hurry(struct mcp_http *http)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-void mcp_http_say(struct mcp_http *http, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    http->options.proxy->options.say(http->options.proxy->options.context, text);
-}
-
 bool mcp_http_is_full(const struct mcp_http *http)
 {
     return proxy_client_waits(http->options.proxy) >= MCP_HTTP_QUEUED_BYTES_MAX;
@@ -590,7 +581,9 @@ void mcp_http_free(struct mcp_http *http)
         if (e->state == MCP_EXCHANGE_RUNNING) {
             mcp_exchange_stop(e, CURLE_ABORTED_BY_CALLBACK, &facts);
         }
-        e->state = MCP_EXCHANGE_OVER;
+        if (e->state != MCP_EXCHANGE_OVER) {
+            mcp_exchange_move(e, MCP_EXCHANGE_OVER);
+        }
     }
     sweep(http);
     if (http->multi != NULL) {

@@ -4,8 +4,6 @@
 #ifndef ONCE_MCP_HTTP_IMPL_H
 #define ONCE_MCP_HTTP_IMPL_H
 
-#include <stdarg.h>
-
 #include "mcp/exchange.h"
 #include "mcp/http.h"
 
@@ -33,8 +31,6 @@ struct mcp_http {
 
 /* ---- http.c ---- */
 
-void mcp_http_say(struct mcp_http *http, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 bool mcp_http_is_full(const struct mcp_http *http);
 /* The answer to initialize. */
 void mcp_http_opened(struct mcp_http *http, struct slice message);
@@ -44,6 +40,8 @@ void mcp_http_opened(struct mcp_http *http, struct slice message);
 /* NULL: out of memory. */
 struct mcp_exchange *mcp_exchange_new(
     struct mcp_http *http, enum mcp_exchange_kind kind, struct slice line) MUST_CHECK;
+/* Every change of state. */
+void mcp_exchange_move(struct mcp_exchange *exchange, enum mcp_exchange_state state);
 /* It must not be RUNNING. */
 void mcp_exchange_free(struct mcp_exchange *exchange);
 /* Keep the parts of the message that its header fields repeat. */

@@ -375,3 +375,24 @@ def test_a_body_that_is_too_large_learns_how_much_is_allowed(make_server):
 def test_a_duration_out_of_bounds_learns_the_bound(client, member, value, detail):
     body = {"scope": "s", "key": "k", "payload": 1, member: value}
     assert client.ask("beginFence", body)[2]["detail"] == detail
+
+
+DOORS = """
+commands: {order.cancel: {class: I1, handler: "http://127.0.0.1:9/"}}
+connectors: {pay: {url: "http://127.0.0.1:9"}}
+effects: {payment.capture: {connector: pay, request: {method: POST, path: /}}}
+inbox: {sources: {shop: {preset: none, handler: "http://127.0.0.1:9/"}}}
+"""
+IDS = {"operation_id": NOBODY, "command_id": "cmd" + NOBODY[2:], "effect_id": "eff" + NOBODY[2:],
+       "delivery_id": "dlv" + NOBODY[2:], "source": "shop"}
+
+
+def test_a_body_of_every_other_json_type_is_refused_by_every_door(make_server):
+    server = make_server(config=DOORS)
+    for name, (method, path, operation) in OPERATIONS.items():
+        if method != "POST" or name == "receive":
+            continue
+        target = path.format(**IDS)
+        for body in (b"[]", b"[1]", b'"text"', b"1", b"null", b"true"):
+            status, _, document = server.request("POST", target, body)
+            assert 400 <= status < 500, (name, body, status, document)

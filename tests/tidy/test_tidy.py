@@ -128,7 +128,8 @@ UNFINISHED = ["TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"]
 BROKEN_PUBLIC = PUBLIC.replace("once_version(void)", "once_class(int class)")
 NOT_C99 = PUBLIC.replace("int once_version(void);", "enum once_big { ONCE_BIG = 1ll << 40 };")
 
-TWO_PAIRS = '#include "base/thing.h"\n' + 2 * "\nstruct pair {\n    int a;\n};\n"
+TWO_PAIRS = ('#include "base/thing.h"\n\nstruct pair {\n    int a;\n};\n\n'
+             'enum pair { LEFT, RIGHT };\n')
 
 # name of the case: (file, its new text, what has to be reported)
 CASES = {
@@ -192,7 +193,7 @@ CASES = {
         "docs/x.md", "see\n/wo" + "rk/x\n", "docs/x.md:2: a machine's path"),
     "a tag that means two things": (
         THING, TWO_PAIRS,
-        f"{THING}:7: 'struct pair' is also defined at {THING}:3"),
+        f"{THING}:7: 'pair' is also defined at {THING}:3"),
     "a folder without code": ("src/net/meson.build", "\n", "src/net:1: a folder without code"),
     "a requirement not listed": (
         "docs/requirements.txt", "ABC-1\nABC-2\nABC-3\n", "docs/conformance.md:1: ABC-3 is not"),

@@ -404,6 +404,28 @@ static void a_limit_is_a_value_of_the_error(void **state)
     assert_int_equal(err_limit(NULL, ERR_LIMIT_KEYS, "no place for a text"), E_LIMIT);
 }
 
+static void an_ipv6_address_is_read_whole_or_refused(void **state)
+{
+    (void)state;
+    unsigned char address[16] = {0};
+    assert_true(text_ipv6(SLICE_LIT("::1"), address));
+    assert_int_equal(address[15], 1);
+    assert_true(text_ipv6(SLICE_LIT("2001:db8::ffff:10.0.0.1"), address));
+    assert_int_equal(address[0], 0x20);
+    assert_false(text_ipv6(SLICE_LIT("fe80::1%eth0"), address));
+    assert_false(text_ipv6(SLICE_LIT("::1\0"), address));
+    assert_false(text_ipv6(SLICE_LIT(""), address));
+    assert_false(text_ipv6(SLICE_LIT("127.0.0.1"), address));
+}
+
+static void the_path_of_a_url_begins_after_its_origin(void **state)
+{
+    (void)state;
+    assert_int_equal(text_url_origin("http://h:9/a/b"), strlen("http://h:9"));
+    assert_int_equal(text_url_origin("http://h"), strlen("http://h"));
+    assert_int_equal(text_url_origin("h/a"), strlen("h/a"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +433,8 @@ int main(void)
         TEST(a_uuid_is_read_whole_or_refused),
         TEST(base64_has_the_text_of_its_rfc_in_both_forms),
         TEST(base64_has_one_spelling_only),
+        TEST(an_ipv6_address_is_read_whole_or_refused),
+        TEST(the_path_of_a_url_begins_after_its_origin),
         TEST(percent_encoding_leaves_only_unreserved_characters),
         TEST(blanks_are_trimmed_and_line_ends_are_not),
         TEST(a_pause_doubles_up_to_the_longest),

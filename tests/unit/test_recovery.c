@@ -55,8 +55,8 @@ static void every_cell_of_the_table(void **state)
         struct record record = record_of(&cells[i]);
         statuses |= 1u << cells[i].status;
         for (int action = 0; action < RECOVERIES; action++) {
-            assert_int_equal(
-                recovery_allows((enum recovery)action, &record, false), cells[i].answers[action]);
+            assert_int_equal(recovery_allows((enum recovery_action)action, &record, false),
+                cells[i].answers[action]);
         }
     }
     for (int status = 1; status < RECORD_STATUS_END; status++) { /* none was forgotten */
@@ -74,7 +74,7 @@ static void what_may_have_happened_is_not_cancelled(void **state)
         for (int action = 0; action < RECOVERIES; action++) {
             bool is_due = record.status == RECORD_PENDING || record.status == RECORD_DEAD;
             int answer = is_due && action == RECOVERY_CANCEL ? UNSURE : cells[i].answers[action];
-            assert_int_equal(recovery_allows((enum recovery)action, &record, true), answer);
+            assert_int_equal(recovery_allows((enum recovery_action)action, &record, true), answer);
         }
     }
 }
