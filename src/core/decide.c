@@ -522,7 +522,9 @@ static void unknown(struct decision *decision, const struct record *found,
         repeat(decision, DECISION_UNKNOWN, "H5", found);
         return;
     }
-    become_unknown(keep(decision, found), request->reason, moment);
+    struct record *next = keep(decision, found);
+    become_unknown(next, request->reason, moment);
+    next->due_ms = next->reconciles ? due_of(request, moment) : 0;
     put(decision, DECISION_UNKNOWN, "H5", moment);
 }
 

@@ -151,21 +151,6 @@ void dispatch_offer(struct dispatch *dispatch, unsigned loop, const struct recor
     dispatch_plan_give(dispatch, plan);
 }
 
-/* Whether it goes after others. */
-static bool is_ordered(
-    const struct dispatch_plan *plan, const struct record *record, const struct mem *mem)
-{
-    struct arena arena;
-    struct op_id before;
-    if (plan->kind->after != NULL && plan->kind->after(record, &before)) {
-        return true;
-    }
-    arena_init(&arena, mem, 1 << 20);
-    bool has_lane = plan->kind->lane != NULL && plan->kind->lane(plan, record, &arena).len > 0;
-    arena_release(&arena);
-    return has_lane;
-}
-
 /* Take a place for the record that is about to be enqueued. NULL: not now. */
 static struct dispatching *start_run(struct dispatch_worker *worker,
     const struct dispatch_plan *plan, const struct record *record, struct slice body)
@@ -189,13 +174,12 @@ static enum start_when start_by(struct dispatch_worker *worker, const struct dis
     struct dispatch_start *start, struct dispatching **ret_run)
 {
     const struct request *request = &start->enqueue->request;
-    /* As far as its kind looks at it to find target and lane. */
-    struct record record = {.kind = request_record_kind(request),
-        .key = request->key,
-        .source = request->source,
-        .detail = request->detail};
+    /* As far as its kind looks at it to find its target. */
+    struct record record = {
+        .kind = request_record_kind(request), .key = request->key, .detail = request->detail};
     const struct dispatch_target *target = plan->kind->target(plan, &record);
-    if (target == NULL || is_ordered(plan, &record, worker->dispatch->mem)) {
+    /* What has a source goes after others of it (core/lane.h), in its turn. */
+    if (target == NULL || request->source.id.len > 0) {
         return START_NEVER;
     }
     enum start_when when = job_start_when(worker, target);

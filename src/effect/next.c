@@ -45,15 +45,25 @@ static bool keeps_keys(const struct config_connector *connector)
     return connector->idempotency.header != NULL || connector->idempotency.body != NULL;
 }
 
-/* NX1. An effect with approve: manual is settled by hand: NX3. */
+/* NX3 */
+static bool is_manual(const struct config_effect *type)
+{
+    return type->approve == CONFIG_APPROVE_MANUAL ||
+           type->connector->approve == CONFIG_APPROVE_MANUAL;
+}
+
+bool next_is_held(const struct config_effect *type)
+{
+    return is_manual(type) || (!keeps_keys(type->connector) && type->connector->lookup.get == NULL);
+}
+
+/* NX1 */
 bool next_may_resend(const struct next_facts *facts)
 {
     const struct config_connector *connector = facts->type->connector;
-    bool is_manual = facts->type->approve == CONFIG_APPROVE_MANUAL ||
-                     connector->approve == CONFIG_APPROVE_MANUAL;
     /* The call may still be in progress when `keeps` ends: it must arrive before that. */
     int64_t arrives_ms = facts->now_ms + facts->delay_ms + connector->total_ms;
-    return keeps_keys(connector) && !is_manual && facts->first_sent_ms > 0 &&
+    return keeps_keys(connector) && !is_manual(facts->type) && facts->first_sent_ms > 0 &&
            arrives_ms < facts->first_sent_ms + connector->idempotency.keeps_ms &&
            !next_is_used_up(facts);
 }

@@ -14,6 +14,8 @@
  *   NX2 otherwise it is unknown: the provider is asked if there is a lookup (shield S4), else it
  *       is held (shield S3)
  *   NX3 with approve: manual it is always held
+ *   NX9 nothing is sent or asked again before the pause after that attempt is over (backoff and
+ *       Retry-After). One that is held waits for nothing
  *
  *   after a later attempt of one that is uncertain
  *   NX4 2xx: acknowledged. 408, 409, 425, 429, 503, not connected: as NX1 and NX2. A 409 is what
@@ -74,6 +76,8 @@ enum next_step next_after_attempt(
     const struct next_facts *facts, enum outcall_verdict verdict, unsigned status);
 /* Whether an effect that is unknown, by a crash or by NX2, may be sent again now (NX1). */
 bool next_may_resend(const struct next_facts *facts);
+/* Whether only a person can settle one that is unknown: NX2, NX3. */
+bool next_is_held(const struct config_effect *type);
 /* NX10: whether it may have happened. facts->attempt counts the one that cannot be sent. */
 bool next_may_have_happened(const struct next_facts *facts, bool is_readable);
 /* Whether no attempt is left. */

@@ -237,8 +237,6 @@ static enum dispatch_unknown on_unknown(const struct dispatch_plan *plan,
         .first_sent_ms = detail.first_sent_ms,
         .is_uncertain = true,
         .now_ms = now_ms};
-    bool is_manual =
-        type->approve == CONFIG_APPROVE_MANUAL || type->connector->approve == CONFIG_APPROVE_MANUAL;
     if (next_may_resend(&facts)) {
         buf_init(&out, &mem, LIMIT_DETAIL_BYTES_MAX);
         if (effect_detail_encode(&detail, &out, NULL) == OK) {
@@ -246,7 +244,8 @@ static enum dispatch_unknown on_unknown(const struct dispatch_plan *plan,
             return DISPATCH_AGAIN; /* S1 */
         }
     }
-    return type->connector->lookup.get != NULL && !is_manual ? DISPATCH_ASK : DISPATCH_HOLD;
+    return type->connector->lookup.get != NULL && !next_is_held(type) ? DISPATCH_ASK
+                                                                      : DISPATCH_HOLD;
 }
 
 /* ---- composing ----------------------------------------------------------------------------- */
@@ -508,6 +507,7 @@ static void put_step(struct dispatch_call *call, struct outbox_call *sending,
         break;
     case NEXT_UNKNOWN:
         request->kind = REQUEST_UNKNOWN;
+        request->delay_ms = next_is_held(sending->type) ? 0 : delay_ms; /* NX9 */
         sending->detail.is_uncertain = true;
         break;
     }

@@ -59,6 +59,17 @@ class Effects:
         assert status == 200, document
         return document
 
+    def all(self, query=""):
+        """The documents of all that match, page by page."""
+        found, after = [], ""
+        while after is not None:
+            status, _, page = self.server.request("GET",
+                f"/v1/effects?limit=1000&after={after}{query}")
+            assert status == 200, page
+            found += page["effects"]
+            after = page["next"]
+        return found
+
     def settled(self, effect_id, status):
         until(lambda: self.show(effect_id)["status"] == status, f"{effect_id} is not {status}")
         return self.show(effect_id)

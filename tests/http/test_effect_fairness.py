@@ -173,3 +173,30 @@ def test_what_creates_nothing_gives_its_place_back(make_server, make_provider):
         assert status == 409, answer
     effects.settled(effects.put("second"), ACKNOWLEDGED)
     assert provider.effects == {"first": 1, "second": 1} and len(provider.requests) == 2
+
+
+def test_what_creates_nothing_gives_its_rate_back(make_server, make_provider):
+    provider = make_provider(keeps=True)
+    effects = Effects(make_server(config=config_of(provider, KEYED, "rate: 1")))
+    effects.settled(effects.put("first"), ACKNOWLEDGED)
+    time.sleep(1.1)  # its one call a second may be made again
+    effects.put("first")
+    time.sleep(0.1)
+    second = effects.put("second")
+    effects.settled(second, ACKNOWLEDGED)
+    entries = effects.server.request("GET", f"/v1/evidence?operation_id={second}")[2]["entries"]
+    assert [one["type"] for one in entries[:2]] == ["effect.created", "effect.dispatched"]
+    assert entries[0]["occurred_at"] == entries[1]["occurred_at"], "it waited for its rate"
+
+
+def test_what_is_new_does_not_pass_what_waits(make_server, make_provider):
+    """The rate lets the next one go every few milliseconds: it is the one that waits longest."""
+    provider, seconds = make_provider(keeps=True), 1.0 if LIGHT else 2.0
+    server = make_server(config=config_of(provider, KEYED, "rate: 50", "concurrency: 1", more=MORE))
+    begun, count = time.monotonic(), 0
+    while time.monotonic() - begun < seconds or len(provider.requests) < 60:
+        create(server, "acme", [count], "k")
+        count += 1
+    sent = [one["key"] for one in list(provider.requests)]
+    assert len(sent) < count  # some wait
+    assert sent == [f"k{number}" for number in range(len(sent))]

@@ -42,20 +42,26 @@ def while_it_goes_on(provider, is_so, what):
         if len(provider.requests) > seen:
             seen, began = len(provider.requests), time.monotonic()
         assert time.monotonic() - began < GONE_S, what()
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
-def count(provider, effects, keys, shield):
-    """All come to an end, and happened as often as they should. Returns how many are uncertain."""
-    uncertain = 0
-    for key in keys:
-        effect_id = effects.put(key)  # the same again: the first one's id
-        while_it_goes_on(provider, lambda: is_over(effects.show(effect_id), shield),
-            lambda: f"{key} is open: {effects.show(effect_id)}")
-        document = effects.show(effect_id)
-        uncertain += bool(document.get("uncertain"))
-        if document["status"] == ACKNOWLEDGED:
-            assert provider.effects.get(key) == 1, key
+def count(provider, effects, keys, shield, taken=()):
+    """All come to an end, and happened as often as they should. Those that were taken are not lost;
+    the answer to a different one was, so it is sent once more. Returns how many are uncertain."""
+    made = {one["idempotency_key"] for one in effects.all()}
+    assert not set(taken) - made, "lost"
+    for key in set(keys) - made:
+        effects.put(key)
+
+    def still_open():
+        return [one for one in [*effects.all("&status=pending"), *effects.all("&status=dispatched")]
+            if not is_over(one, shield)]
+    while_it_goes_on(provider, lambda: not still_open(), lambda: f"open: {still_open()[:3]}")
+    documents = {one["idempotency_key"]: one for one in effects.all()}
+    assert set(documents) == set(keys)
+    uncertain = sum(bool(one.get("uncertain")) for one in documents.values())
+    assert [key for key, one in documents.items()
+        if one["status"] == ACKNOWLEDGED and provider.effects.get(key) != 1] == []
     assert max(provider.effects.values(), default=0) <= 1  # never 2
     assert shield == "S3" or uncertain == 0
     return uncertain
@@ -107,12 +113,15 @@ def test_a_kill_at_every_step(make_server, make_provider, tmp_path, shield):
 
 # --- Killed at random ---
 
-def load(effects, keys, stop):
+def load(effects, keys, taken, stop):
     """Effects, one after another, until it is told to stop. An answer that was lost is asked for
     again, of whichever process runs then."""
     while not stop.is_set():
         key = f"k{next(keys)}"
-        while not stop.is_set() and put(effects, key) is None:
+        while not stop.is_set():
+            if put(effects, key) is not None:
+                taken.append(key)
+                break
             time.sleep(0.01)
 
 
@@ -124,8 +133,8 @@ def test_kills_at_random_under_load(make_server, make_provider, shield):
     servers = [make_server(config=config)]
     if stores.SHARED:
         servers.append(make_server(config=config, data_dir=servers[0].data_dir))
-    source, keys, stop = random.Random(7), itertools.count(), threading.Event()
-    threads = [threading.Thread(target=load, args=(Effects(server), keys, stop))
+    source, keys, taken, stop = random.Random(7), itertools.count(), [], threading.Event()
+    threads = [threading.Thread(target=load, args=(Effects(server), keys, taken, stop))
         for server in servers]
     for thread in threads:
         thread.start()
@@ -141,7 +150,7 @@ def test_kills_at_random_under_load(make_server, make_provider, shield):
         for thread in threads:
             thread.join()
     made = [f"k{number}" for number in range(next(keys))]
-    uncertain = count(provider, Effects(servers[0]), made, shield)
+    uncertain = count(provider, Effects(servers[0]), made, shield, taken)
     print(f"{stores.KIND} {shield}: {kills} kills, {len(made)} effects, {uncertain} uncertain, "
           f"{len(provider.requests)} requests")
 

@@ -169,6 +169,18 @@ def test_retry_after_is_a_lower_bound(make):
     assert second["at"] - first["at"] >= 2
 
 
+def test_retry_after_is_a_lower_bound_also_when_the_key_is_not_kept_that_long(make):
+    """The pause ends after `keeps`, so it is not sent again at all: neither then nor earlier."""
+    effects, provider = make(KEYED.replace("24h", "7s"))
+    provider.retry_after = "3"
+    provider.script("k", "lost", "503")
+    one = effects.put("k")
+    effects.uncertain(one, attempt=2)
+    time.sleep(4)
+    assert len(provider.of("k")) == 2 and effects.show(one)["uncertain"]
+    assert provider.effects == {"k": 1}
+
+
 # --- A lookup ---
 
 def test_a_lookup_settles_what_happened(make):

@@ -236,14 +236,15 @@ const char *const model_rules[] = {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8
 /* Where a field's new value comes from. */
 enum from {
     STAYS = 0,
-    GOES,          /* becomes nothing */
-    ASKED,         /* from the request */
-    NOW,           /* from the moment */
-    NOW_PLUS,      /* the moment and the length that belongs to it */
-    IF_ASKED,      /* from the request when it says so, else as it was, or nothing for a due */
-    FIXED,         /* the reason "lease_expired" */
-    FIXED_GONE,    /* the reason "holder_gone" */
-    IF_RECONCILED, /* a due: now when its door asks the provider, else nothing */
+    GOES,            /* becomes nothing */
+    ASKED,           /* from the request */
+    NOW,             /* from the moment */
+    NOW_PLUS,        /* the moment and the length that belongs to it */
+    IF_ASKED,        /* from the request when it says so, else as it was, or nothing for a due */
+    FIXED,           /* the reason "lease_expired" */
+    FIXED_GONE,      /* the reason "holder_gone" */
+    IF_RECONCILED,   /* a due: now when its door asks the provider, else nothing */
+    WHEN_RECONCILED, /* likewise, but when the request says */
 };
 
 /* What is done to each field. A lease, a window, a due and a holder belong to a status: they go
@@ -282,7 +283,7 @@ static const struct deed deeds[] = {
     [DO_RELEASE] = {CHANGE_PUT, RECORD_RELEASED, .windows = true, .reason = ASKED},
     [DO_RENEW] = {CHANGE_PUT, RECORD_IN_PROGRESS, .lease = NOW_PLUS, .reason = GOES,
         .holder = IF_ASKED},
-    [DO_GIVE_UP] = {CHANGE_PUT, RECORD_UNKNOWN, .reason = ASKED, .due = IF_RECONCILED},
+    [DO_GIVE_UP] = {CHANGE_PUT, RECORD_UNKNOWN, .reason = ASKED, .due = WHEN_RECONCILED},
     [DO_RUN_OUT] = {CHANGE_PUT, RECORD_UNKNOWN, .reason = FIXED, .due = IF_RECONCILED},
     [DO_RUN_OUT_COUNT] = {CHANGE_PUT, RECORD_UNKNOWN, .counts = true, .reason = FIXED,
         .due = IF_RECONCILED},
@@ -570,6 +571,8 @@ static void apply_times(
     to->due_ms = 0;
     if (deed->due == IF_RECONCILED && to->reconciles) {
         to->due_ms = now;
+    } else if (deed->due == WHEN_RECONCILED && to->reconciles) {
+        to->due_ms = wanted_ms(request, now);
     } else if ((deed->due == NOW_PLUS || deed->due == IF_ASKED) && (wants || !may_lack)) {
         to->due_ms = wanted_ms(request, now);
     }

@@ -128,8 +128,10 @@ static void a_type_approved_by_hand_is_never_sent_again(void **state)
     struct next_facts facts = {.type = &type, .attempt = 1, .first_sent_ms = 1, .now_ms = 2};
     (void)state;
     assert_false(next_may_resend(&facts));
+    assert_true(next_is_held(&type)); /* NX9 */
     type.approve = CONFIG_APPROVE_NONE;
     assert_true(next_may_resend(&facts));
+    assert_false(next_is_held(&type));
 }
 
 static void what_cannot_be_sent_is_unknown_if_it_may_have_happened(void **state)
