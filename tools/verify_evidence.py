@@ -32,6 +32,15 @@ STATES = {"first_seen": "in_progress", "claimed": "in_progress", "in_progress": 
           "held_unknown": "unknown", "released": "released", "not_found": "absent"}
 TOLD = {"in_progress": "duplicate_replayed", "held_unknown": "duplicate_replayed",
         "stale_version": "conflict_rejected", "enqueued": "first_seen"}
+# The words of each kind of record for its statuses, where they are not the status.
+WORDS = {
+    "cmd_": {"pending": "received", "in_progress": "started", "unknown": "blocked",
+             "dead": "blocked"},
+    "eff_": {"waiting": "pending", "in_progress": "dispatched", "unknown": "dispatched",
+             "executed": "acknowledged", "rejected": "failed", "dead": "dead_letter",
+             "compensating": "acknowledged"},
+    "dlv_": {"in_progress": "delivering", "rejected": "failed", "dead": "dead_letter"},
+}
 
 
 class Damage(Exception):
@@ -94,6 +103,29 @@ def type_of(decision, state):
     return f"execution.{state}" if is_seal else "observation.emitted"
 
 
+def word_of(entry):
+    """What lifecycle_state is, by the record's kind and status: outcome has the status."""
+    decided, kind = entry["decided"], entry["operation_id"][:4]
+    status = entry["outcome"]["status"]
+    wakes = decided["request"] == "wake" and decided["decision"] == "done"
+    if kind == "cmd_" and status == "pending" and wakes:
+        return "confirmed"
+    if kind == "cmd_" and status == "waiting" and wakes and "delay_ms" not in decided:
+        return "blocked"
+    if kind == "cmd_" and status == "waiting":
+        return "awaiting_confirmation" if decided["attempt"] == "0" else "awaiting_effects"
+    return WORDS.get(kind, {}).get(status, status)
+
+
+def with_status(entry):
+    """The entry with the status itself as lifecycle_state, as it is stored and as it was shown by
+    releases up to November 2026."""
+    status = entry["outcome"]["status"]
+    if entry["lifecycle_state"] not in (word_of(entry), status):
+        raise Damage("lifecycle_state is not the word for outcome.status")
+    return {**entry, "lifecycle_state": status}
+
+
 def derive(entry, chain_id, seq):
     """What follows from the other members of an entry and from its place."""
     number = Number(seq) if seq <= 1 << 53 else str(seq)
@@ -144,6 +176,7 @@ def stored_form(entry, chain_id, seq):
     if canonical(entry["v"]) != "2":
         raise Damage(f"version {entry['v']} is not known")
     try:
+        entry = with_status(entry) if "decided" in entry else entry
         return canonical(left_out(entry, derive(entry, chain_id, seq))).encode("utf-8")
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise Damage(f"a member is missing or wrong: {error}") from error

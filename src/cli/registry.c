@@ -9,7 +9,10 @@ static void print_names(const struct json_value *command, const char *member, co
 {
     const struct json_value *list = json_find(command, slice_str(member));
     for (uint32_t i = 0; json_is(list, JSON_ARRAY) && i < list->count; i++) {
-        out_text("%s%.*s", i == 0 ? before : ",", SLICE_ARGS(json_text(&list->items[i])));
+        const struct json_value *item = &list->items[i];
+        struct slice name =
+            json_is(item, JSON_OBJECT) ? cli_member(item, SLICE_LIT("effect")) : json_text(item);
+        out_text("%s%.*s", i == 0 ? before : ",", SLICE_ARGS(name));
     }
 }
 

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/macros.h"
 #include "base/rand.h"
+#include "command/declared.h"
 #include "command/impl.h"
 #include "engine/request_builder.h"
 #include "envelope/sealed.h"
@@ -18,6 +19,13 @@ enum status asking_read(
         .tenant = asking->tenant,
         .is_tenant_verified = asking->is_tenant_verified};
     enum status status = envelope_read(&rules, body, asking->arena, asking->envelope, fault);
+    if (status == OK && asking->envelope->command->declared_count > 0) {
+        struct err err = {.status = OK};
+        status =
+            declared_check(asking->envelope->command, asking->envelope->root, asking->arena, &err);
+        status = status == E_INVALID ? envelope_refuse(fault, 422, "invalid_args", "%s", err.text)
+                                     : status;
+    }
     asking->is_read = status == OK && asking->envelope->command->class == CONFIG_CLASS_I0;
     return status;
 }

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/uuid.h"
 #include "command/recovery.h"
 #include "engine/operation_document.h"
+#include "engine/query.h"
 
 const char *document_status(const struct record *record, const struct detail *detail)
 {
@@ -183,6 +185,28 @@ static void put_links(struct jsonw *json, const struct record *record)
     jsonw_str(json, "evidence_url", url);
 }
 
+/* The ids of its entries, the oldest first. They name the entry without its contents, so reading
+ * them leaves no access.read. */
+static void put_evidence(struct jsonw *json, const struct query *evidence)
+{
+    if (evidence == NULL) {
+        return;
+    }
+    jsonw_open(json, "evidence", '{');
+    jsonw_open(json, "entry_ids", '[');
+    for (size_t i = 0; i < evidence->count; i++) {
+        const struct entry *entry = &evidence->entries[i].entry;
+        char chain_id[UUID_TEXT_BYTES];
+        char id[64];
+        (void)uuid_put(chain_id, entry->chain_id);
+        (void)snprintf(id, sizeof id, "ent_%.8s_%llu", chain_id, (unsigned long long)entry->seq);
+        jsonw_str(json, NULL, id);
+    }
+    jsonw_close(json, ']');
+    jsonw_bool(json, "complete", !evidence->has_more);
+    jsonw_close(json, '}');
+}
+
 void document_put(
     struct jsonw *json, const struct command_document *document, const struct detail *detail)
 {
@@ -217,4 +241,5 @@ void document_put(
         jsonw_raw(json, "trace", record->trace);
     }
     put_links(json, record);
+    put_evidence(json, document->evidence);
 }

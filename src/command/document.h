@@ -16,8 +16,9 @@ struct command_document {
     bool has_outcome;          /* outcome_body is set */
     const char *decision;      /* of a submission; NULL: not a submission */
     /* Of a command that waits for its confirmation, only for the caller they are meant for. */
-    const char *token;   /* NULL or empty: not shown */
-    struct slice prompt; /* empty: absent */
+    const char *token;            /* NULL or empty: not shown */
+    struct slice prompt;          /* empty: absent */
+    const struct query *evidence; /* its first entries, which the caller may see; NULL: not read */
 };
 
 /* The name of its status: "awaiting_confirmation", "executed", … */

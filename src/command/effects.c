@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "canon/jcs.h"
 #include "command/compensate.h"
+#include "command/declared.h"
 #include "command/made.h"
 #include "command/recovery.h"
 #include "engine/operation_document.h"
@@ -123,21 +124,16 @@ static void note_taken(struct effects_taken *taken, struct detail *detail,
 }
 
 /* Add one effect as a call of the group. */
-static enum status take_one(struct dispatch_call *call, const struct config_command *command,
-    const struct effect_sender *sender, const struct json_value *item, struct effects_taken *taken,
-    struct detail *detail, struct err *err)
+static enum status take_one(struct dispatch_call *call, const struct effect_sender *sender,
+    const struct json_value *item, struct effects_taken *taken, struct detail *detail,
+    struct err *err)
 {
-    const struct json_value *type = json_find(item, SLICE_LIT("effect_type"));
     struct member_fault fault;
     struct effect_order order;
-    if (!json_is(type, JSON_STRING) || !is_allowed(command, json_text(type))) {
-        return err_set(err, E_INVALID, "the handler returned an effect that '%s' does not declare",
-            command->name);
-    }
     struct engine_call *made = dispatch_settle_new(call);
     if (made == NULL) {
         return err_set(err, call->call_count == LIMIT_DISPATCH_GROUP_MAX ? E_INVALID : E_NOMEM,
-            "the handler returned too many effects");
+            "there are too many effects");
     }
     enum status status = effect_envelope_read(sender, item, made, &order, &fault);
     if (status != OK) {
@@ -147,6 +143,48 @@ static enum status take_one(struct dispatch_call *call, const struct config_comm
     made->wait_ms = 0;
     note_taken(taken, detail, &made->request.key, order.type->required);
     return OK;
+}
+
+/* Those that the handler returned. */
+static enum status take_returned(struct dispatch_call *call, const struct config_command *command,
+    const struct effect_sender *sender, const struct json_value *list, struct effects_taken *taken,
+    struct detail *detail, struct err *err)
+{
+    enum status status = OK;
+    for (uint32_t i = 0; list != NULL && status == OK && i < list->count; i++) {
+        const struct json_value *type = json_find(&list->items[i], SLICE_LIT("effect_type"));
+        if (!json_is(type, JSON_STRING) || !is_allowed(command, json_text(type))) {
+            return err_set(err, E_INVALID,
+                "the handler returned an effect that '%s' does not declare", command->name);
+        }
+        status = take_one(call, sender, &list->items[i], taken, detail, err);
+    }
+    return status;
+}
+
+/* Those that the registry declares, after them. */
+static enum status take_declared(struct dispatch_call *call, const struct config_command *command,
+    const struct effect_sender *sender, const struct json_value *outcome,
+    struct effects_taken *taken, struct detail *detail, struct err *err)
+{
+    struct declared_values values = {.text = call->body,
+        .command_id = detail->command_id.len > 0 ? detail->command_id : sender->command_id,
+        .key = call->record->key.key,
+        .outcome = outcome};
+    enum status status = command->declared_count == 0
+                             ? OK
+                             : json_read(call->body, call->arena, &values.envelope, err);
+    for (size_t i = 0; status == OK && i < command->declared_count; i++) {
+        struct effect_sender own = *sender;
+        const struct json_value *item = NULL;
+        struct buf text;
+        buf_init(&text, call->mem, ENVELOPE_DERIVED_BYTES_MAX);
+        status = declared_put(command, i, &values, call->record->trace, &text, err);
+        own.text = buf_view(&text);
+        status = status == OK ? json_read(own.text, call->arena, &item, err) : status;
+        status = status == OK ? take_one(call, &own, item, taken, detail, err) : status;
+    }
+    return status;
 }
 
 static enum status put_detail(struct dispatch_call *call, const struct config_command *command,
@@ -162,8 +200,27 @@ static enum status put_detail(struct dispatch_call *call, const struct config_co
                    command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE;
     return status == OK && !is_lost ? OK
                                     : err_set(err, is_lost ? E_INVALID : status,
-                                          "the handler returned too many effects "
-                                          "for one command");
+                                          "there are too many effects for one command");
+}
+
+/* The outcome is kept until the required effects are acknowledged: the command waits. */
+static enum status wait_for_effects(struct dispatch_call *call,
+    const struct config_command *command, const struct json_value *root, struct detail *detail,
+    struct engine_call *first, struct err *err)
+{
+    const struct registry *registry = (const struct registry *)(const void *)call->plan;
+    struct request *request = &first->request;
+    detail->kept_code = request->outcome.code;
+    enum status status = keep_outcome(registry->commands, call->record, root, first->outcome_body,
+        call->mem, &detail->kept_outcome, err);
+    request->kind = REQUEST_WAIT;
+    request->status = 0;
+    request->outcome = (struct outcome){0};
+    request->effect_id = SLICE_EMPTY;
+    first->outcome_body = SLICE_EMPTY;
+    request->delay_ms = COMMAND_LOOK_MS;
+    request->reason = reason_of(WAITING_REASON, detail, call->arena);
+    return status == OK ? put_detail(call, command, detail, request, err) : status;
 }
 
 enum status command_effects_take(struct dispatch_call *call, const struct config_command *command,
@@ -181,11 +238,12 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     if (json_read(body, call->arena, &root, NULL) == E_NOMEM) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    const struct json_value *list = json_find(root, SLICE_LIT("effects"));
-    if (list == NULL) {
+    /* What a question answers is a description of the outcome, not an order. */
+    const struct json_value *list = call->asks ? NULL : json_find(root, SLICE_LIT("effects"));
+    if (list == NULL && command->declared_count == 0) {
         return OK;
     }
-    if (!json_is(list, JSON_ARRAY) ||
+    if ((list != NULL && !json_is(list, JSON_ARRAY)) ||
         detail_read(call->record->detail, call->arena, &detail) != OK) {
         return err_set(err, E_INVALID, "the handler's effects are not an array");
     }
@@ -203,12 +261,15 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     buf_init(&made, call->mem, OUTCOME_BYTES_MAX);
     made_begin(&taken.made, &made);
     jsonw_open(&taken.waits, NULL, '[');
-    for (uint32_t i = 0; status == OK && i < list->count; i++) {
-        status = take_one(call, command, &sender, &list->items[i], &taken, &detail, err);
-    }
+    status =
+        status == OK ? take_returned(call, command, &sender, list, &taken, &detail, err) : status;
+    status =
+        status == OK ? take_declared(call, command, &sender, root, &taken, &detail, err) : status;
     jsonw_close(&taken.waits, ']');
     detail.made = made_end(&taken.made);
-    status = status == OK ? without_effects(root, call->mem, &first->outcome_body) : status;
+    if (status == OK && list != NULL) {
+        status = without_effects(root, call->mem, &first->outcome_body);
+    }
     if (status != OK) {
         return status;
     }
@@ -221,17 +282,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
         return put_detail(call, command, &detail, &first->request, err);
     }
     detail.waits_for = buf_view(&waits_for);
-    detail.kept_code = first->request.outcome.code;
-    status = keep_outcome(
-        commands, call->record, root, first->outcome_body, call->mem, &detail.kept_outcome, err);
-    first->request.kind = REQUEST_WAIT;
-    first->request.status = 0;
-    first->request.outcome = (struct outcome){0};
-    first->request.effect_id = SLICE_EMPTY;
-    first->outcome_body = SLICE_EMPTY;
-    first->request.delay_ms = COMMAND_LOOK_MS;
-    first->request.reason = reason_of(WAITING_REASON, &detail, call->arena);
-    return status == OK ? put_detail(call, command, &detail, &first->request, err) : status;
+    return wait_for_effects(call, command, root, &detail, first, err);
 }
 
 void command_effects_settled(struct dispatch_call *call)

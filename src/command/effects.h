@@ -1,9 +1,10 @@
 /*
- * effects: the effects of a command (CCO-10). Its handler returns them in `effects`; they enter the
- * outbox in the commit that keeps the handler's outcome: both happen, or neither. The command waits
- * for the required ones: it is awaiting_effects. Each acknowledgement takes its effect out of the
- * command's list in the same commit, and the last one executes the command: the version of the
- * command decides between acknowledgements that race, in any number of processes.
+ * effects: the effects of a command (CCO-10). Its handler returns them in `effects`, or the
+ * registry declares them (declared.h); they enter the outbox in the commit that keeps the handler's
+ * outcome: both happen, or neither. The command waits for the required ones: it is
+ * awaiting_effects. Each acknowledgement takes its effect out of the command's list in the same
+ * commit, and the last one executes the command: the version of the command decides between
+ * acknowledgements that race, in any number of processes.
  *
  *     awaiting_effects   waiting, with a due: its effects are checked whenever it is due
  *     blocked            waiting, without a due: a required effect failed, it is the first in the
@@ -34,9 +35,10 @@ enum {
                                      summary */
 };
 
-/* Add the effects of an answer to the calls that settle its command. If one is required, the first
- * call becomes a wait. An answer without effects changes nothing. E_INVALID: the handler may not
- * return these effects, and err says why. E_NOMEM. */
+/* Add the effects of an answer, and those that the registry declares, to the calls that settle its
+ * command. If one is required, the first call becomes a wait. Without effects nothing changes.
+ * E_INVALID: the handler may not return these effects, or a declared one lacks a value; err says
+ * why. E_NOMEM. */
 enum status command_effects_take(struct dispatch_call *call, const struct config_command *command,
     struct engine_call *first, struct err *err) MUST_CHECK;
 /* The group is durable: its effects may be sent. */

@@ -325,7 +325,8 @@ static enum status mark_outcome(struct dispatch_call *call, struct engine_call *
 
 static bool is_executed(const struct dispatch_call *call, const struct request *request)
 {
-    return !call->asks && request->kind == REQUEST_SEAL && request->status == RECORD_EXECUTED;
+    return request->kind == (call->asks ? REQUEST_RESOLVE : REQUEST_SEAL) &&
+           request->status == RECORD_EXECUTED;
 }
 
 /* Nobody knows, or the handler did its work but what it returned cannot be stored with that: a

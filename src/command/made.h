@@ -1,5 +1,5 @@
 /*
- * made: the effects that a command's handler returned, in their order, as short as possible,
+ * made: the effects of a command, in their order, as short as possible,
  * because they are in the command's record for as long as it lives.
  *
  *     [["payment.capture","~<base64url of a key of 64 hexadecimal digits>","=<any other key>"],

@@ -5,6 +5,12 @@
 #include "command/impl.h"
 #include "engine/query.h"
 
+enum {
+    ENTRY_IDS_MAX = 100,          /* in the document of one command; evidence_url has the others */
+    ENTRY_IDS_READ_MAX = 4 << 20, /* bytes of evidence read for them: some milliseconds, in pieces
+                                     between which requests go first */
+};
+
 static void answer_missing(struct api_request *request)
 {
     api_refuse_plain(request, 404, "command_not_found", "there is no such command");
@@ -25,25 +31,56 @@ static enum status put_one(
 
 /* ---- one --------------------------------------------------------------------------------- */
 
-static void answer_command(struct api_query *self)
+/* A command on its way to its reader, in the exchange's arena. Two queries: its record, and the ids
+ * of its entries, from its creation on. A caller without the right to audit gets no ids: their
+ * numbers count the entries of all tenants (api/evidence.c). */
+struct command_reading {
+    struct api_query record; /* first */
+    struct api_query entries;
+};
+
+static void put_command(
+    struct api_request *request, const struct query *query, const struct query *entries)
 {
-    const struct query *query = &self->query;
-    struct api_request *request = self->request;
     struct buf out;
     struct jsonw json = {.out = &out};
-    if (query->record == NULL) {
-        answer_missing(request);
-        return;
-    }
     buf_init(&out, &request->mem, COMMAND_ANSWER_BYTES_MAX);
-    struct command_document document = {
-        .record = query->record, .outcome_body = query->outcome_body, .has_outcome = true};
+    struct command_document document = {.record = query->record,
+        .outcome_body = query->outcome_body,
+        .has_outcome = true,
+        .evidence = entries};
     if (put_one(&json, &document, request->exchange->arena) == OK) {
         api_answer_json(request, &out);
     } else {
         api_refuse_plain(
             request, 500, "store_corrupt", "the record cannot be read; run once verify");
     }
+}
+
+static void answer_with_entries(struct api_query *entries)
+{
+    const struct command_reading *self = CONTAINER_OF(entries, struct command_reading, entries);
+    put_command(entries->request, &self->record.query, &entries->query);
+}
+
+static void answer_command(struct api_query *record)
+{
+    struct command_reading *self = CONTAINER_OF(record, struct command_reading, record);
+    struct api_request *request = record->request;
+    if (record->query.record == NULL) {
+        answer_missing(request);
+        return;
+    }
+    if ((request->caller.rights & API_RIGHT_AUDIT) == 0) {
+        put_command(request, &record->query, NULL);
+        return;
+    }
+    self->entries = (struct api_query){.query = {.kind = QUERY_ENTRIES,
+                                           .operation_id = record->query.operation_id,
+                                           .limit = ENTRY_IDS_MAX,
+                                           .read_max = ENTRY_IDS_READ_MAX},
+        .answer = answer_with_entries};
+    api_query_run(&self->entries, request);
 }
 
 bool command_is_named(const struct record *record, struct slice name, struct arena *arena)
@@ -61,12 +98,15 @@ void command_get(struct api_request *request)
         answer_missing(request);
         return;
     }
-    struct api_query *self = api_query_new(request, QUERY_OPERATION, answer_command);
-    if (self != NULL) {
-        self->query.kinds = 1u << RECORD_COMMAND;
-        self->query.operation_id = id;
-        api_query_run(self, request);
+    struct command_reading *self = arena_zalloc(request->exchange->arena, sizeof *self);
+    if (self == NULL) {
+        api_fail_memory(request);
+        return;
     }
+    self->record = (struct api_query){
+        .query = {.kind = QUERY_OPERATION, .kinds = 1u << RECORD_COMMAND, .operation_id = id},
+        .answer = answer_command};
+    api_query_run(&self->record, request);
 }
 
 /* ---- many -------------------------------------------------------------------------------- */

@@ -13,6 +13,9 @@
 #include <stdint.h>
 
 #include "base/slice.h"
+#include "config/place.h"
+
+struct json_value;
 
 enum {
     CONFIG_COMMANDS_MAX = 256,       /* keys of one map */
@@ -20,7 +23,7 @@ enum {
     CONFIG_ARG_VALUES_MAX = 64,      /* of `enum` */
     CONFIG_ARG_NORMALISE_MAX = 4,    /* each at most once */
     CONFIG_SHIELDS_MAX = 4,          /* S1 to S4 */
-    CONFIG_COMMAND_EFFECTS_MAX = 32, /* types that its handler may return */
+    CONFIG_COMMAND_EFFECTS_MAX = 32, /* items of `effects` */
     CONFIG_COMMAND_POINTERS_MAX = 64 /* of redact */
 };
 
@@ -55,6 +58,14 @@ struct config_arg {
     size_t value_count;
     const char *min; /* decimal: of a number, or of the characters of a string; NULL: none */
     const char *max;
+};
+
+/* An effect that Once itself makes when the handler has done its work. */
+struct config_declared_effect {
+    const char *type;                 /* NULL: not given, which is a fault */
+    struct config_place place;        /* of its item */
+    const struct json_value *target;  /* template; NULL: the command's target */
+    const struct json_value *payload; /* template */
 };
 
 /* One command: a row of the registry. */
@@ -92,6 +103,8 @@ struct config_command {
     size_t redact_count;
     const char *effects[CONFIG_COMMAND_EFFECTS_MAX]; /* types that the handler may return */
     size_t effect_count;
+    const struct config_declared_effect *declared; /* made by Once, in this order */
+    size_t declared_count;
     unsigned on_effect_failure;
     const struct config_arg *args;
     size_t arg_count;
@@ -101,6 +114,8 @@ struct config_command {
 /* The command of that name; NULL: absent. */
 const struct config_command *config_command_find(
     const struct config_command *commands, size_t count, struct slice entity, struct slice action);
+/* Whether it has effects: returned by its handler, or declared. */
+bool config_command_has_effects(const struct config_command *command);
 /* Whether a shield is declared: "S1" … */
 bool config_command_shield(const struct config_command *command, const char *shield);
 

@@ -123,10 +123,15 @@ const struct config_option config_command_options[] = {
         .help = "JSON Pointers into the envelope whose values are never shown: in documents, "
                 "evidence, prompts and logs. The handler gets them.",
         .unsure = "Name every secret and every personal value."),
-    ROW("effects", LIST, AT(effects), COUNTED(effect_count), .form = CONFIG_FORM_TENANT,
-        .max = CONFIG_COMMAND_EFFECTS_MAX, .example = "[payment.capture]",
-        .help = "Types of the effects that the handler may return in `effects`. They enter the "
-                "outbox in the same commit as the handler's outcome.",
+    ROW("effects", OWN, .in = CONFIG_IN_ENTRY, .read = command_read_effects,
+        .example = "[payment.capture]",
+        .help = "The effects of the command, which enter the outbox in the same commit as the "
+                "handler's outcome. The name of a type: the handler may return such effects. A map "
+                "such as {effect: payment.refund, target: {order_id: \"{target.order_id}\"}, "
+                "payload: {amount: \"{args.amount}\"}}: Once makes this one itself. {target.…}, "
+                "{args.…}, {actor_id}, {effective_actor_id}, {command_id}, {idempotency_key} and "
+                "{outcome.…}, the handler's JSON answer, stand for values. Without target it is "
+                "the command's.",
         .unsure = "Leave it out if the handler does everything itself."),
     ROW("on_effect_failure", CHOICE, AT(on_effect_failure), .fallback = "fail",
         .choices = {"fail", "block", "compensate"},
@@ -140,6 +145,18 @@ const struct config_option config_command_options[] = {
                 "min and max (of a number, or of the characters of a string). Arguments that are "
                 "not named are refused. Without args every argument is accepted as it is.",
         .unsure = "Declare all of them: equal values then have one key, however they are written."),
+    {0},
+};
+
+#define DECLARED(member)                                                                           \
+    .in = CONFIG_IN_ENTRY, .offset = offsetof(struct config_declared_effect, member)
+
+const struct config_option config_declared_options[] = {
+    ROW("effect", TEXT, DECLARED(type), .form = CONFIG_FORM_TENANT, .is_required = true,
+        .example = "payment.refund"),
+    ROW("target", OWN, DECLARED(target), .read = command_read_template),
+    ROW("payload", OWN, DECLARED(payload), .read = command_read_template, .is_required = true,
+        .example = "{amount: \"{args.amount}\"}"),
     {0},
 };
 

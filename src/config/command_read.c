@@ -119,6 +119,85 @@ enum status command_read_args(
     return status;
 }
 
+/* ---- effects ----------------------------------------------------------------------------- */
+
+/* What the templates of a declared effect can name (command/effects.c gives the values). */
+static const char *const template_names[] = {"target", "args", "actor_id", "effective_actor_id",
+    "command_id", "idempotency_key", "outcome", NULL};
+
+enum status command_read_template(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
+{
+    return template_read(reader, key, template_names, member);
+}
+
+static enum status read_declared(struct config_reader *reader, const struct yaml_node *map,
+    struct config_declared_effect *effect)
+{
+    struct map_scope scope = {.options = config_declared_options, .prefix = "", .object = effect};
+    const struct yaml_node *place = yaml_place_of(map, "effect");
+    effect->place = (struct config_place){.line = place->line, .column = place->column};
+    enum status status = map_read(reader, &scope, map);
+    map_require(reader, config_declared_options, "declared effect", map);
+    return status;
+}
+
+/* The name of a type that the handler may return. */
+static enum status read_returned(
+    struct config_reader *reader, const struct yaml_node *item, struct config_command *command)
+{
+    const char *type = config_text(reader->config, item->text);
+    struct err err = {0};
+    if (type == NULL) {
+        return E_NOMEM;
+    }
+    if (name_check("the effect's type", item->text, &err) != OK) {
+        reader_fault(reader, item, "such as payment.capture", "%s", err.text);
+        return OK;
+    }
+    command->effects[command->effect_count++] = type;
+    return OK;
+}
+
+enum status command_read_effects(
+    struct config_reader *reader, const struct yaml_node *key, void *member)
+{
+    struct config_command *command = member; /* as args */
+    const struct yaml_node *list = key->value;
+    bool is_one = list->kind == YAML_SCALAR && !yaml_is_null(list);
+    const struct yaml_node *first = list->kind == YAML_LIST ? list->first : is_one ? list : NULL;
+    size_t count = list->kind == YAML_LIST ? list->count : 1;
+    if (list->kind == YAML_MAP) {
+        reader_fault(reader, list, "[payment.capture], or [{effect: payment.refund, payload: …}]",
+            "effects must be a list");
+    }
+    if (count > CONFIG_COMMAND_EFFECTS_MAX) {
+        reader_fault(
+            reader, list, NULL, "effects has more than %d items", CONFIG_COMMAND_EFFECTS_MAX);
+        return OK;
+    }
+    struct config_declared_effect *declared =
+        arena_zalloc(&reader->config->arena, count * sizeof *declared + 1);
+    enum status status = declared == NULL ? E_NOMEM : OK;
+    for (const struct yaml_node *item = first; status == OK && item != NULL; item = item->next) {
+        if (item->kind == YAML_MAP) {
+            status = read_declared(reader, item, &declared[command->declared_count++]);
+        } else if (item->kind == YAML_SCALAR) {
+            status = read_returned(reader, item, command);
+        } else if (item->kind == YAML_LIST) {
+            reader_fault(reader, item, "payment.capture, or {effect: payment.refund, payload: …}",
+                "an item of effects must be the name of a type, or a map");
+        }
+    }
+    command->declared = declared;
+    return status;
+}
+
+bool config_command_has_effects(const struct config_command *command)
+{
+    return command->effect_count > 0 || command->declared_count > 0;
+}
+
 /* ---- the rules --------------------------------------------------------------------------- */
 
 bool config_command_shield(const struct config_command *command, const char *shield)
@@ -135,7 +214,7 @@ bool config_command_shield(const struct config_command *command, const char *shi
 static const char *changes_by(const struct config_command *command)
 {
     return command->mutates                          ? "mutates"
-           : command->effect_count > 0               ? "effects"
+           : config_command_has_effects(command)     ? "effects"
            : command->confirm != CONFIG_CONFIRM_NONE ? "confirm"
            : command->is_critical                    ? "critical"
                                                      : NULL;
@@ -178,7 +257,7 @@ static void check_shields(
         reader_fault(reader, yaml_place_of(map, "class"), "shield: [S3]",
             "'%s' is I3 without a shield", command->name);
     }
-    if (config_command_shield(command, "S2") && command->effect_count == 0) {
+    if (config_command_shield(command, "S2") && !config_command_has_effects(command)) {
         reader_fault(reader, place, "effects: [payment.capture]",
             "'%s' declares S2 without effects: nothing would go through the outbox", command->name);
     }
@@ -209,7 +288,7 @@ static void check_rest(
         reader_fault(reader, yaml_place_of(map, "confirm"), "class: I1",
             "'%s' is I0, which runs every time, and cannot be confirmed", command->name);
     }
-    if (command->class == CONFIG_CLASS_I0 && command->effect_count > 0) {
+    if (command->class == CONFIG_CLASS_I0 && config_command_has_effects(command)) {
         reader_fault(reader, yaml_place_of(map, "effects"), "class: I1",
             "'%s' is I0, which runs every time, and cannot have effects", command->name);
     }
@@ -370,6 +449,156 @@ static struct config_place place_of(const struct config_command *command)
     return (struct config_place){.line = command->line, .column = command->column};
 }
 
+/* A declared effect while its templates are checked. */
+struct declared_check {
+    struct config *config;
+    struct config_faults *faults;
+    const struct config_command *command;
+    const struct config_declared_effect *effect;
+    const struct config_effect *type; /* NULL: it does not exist, or its target is checked */
+};
+
+/* Whether one pointer is the other one, or inside of it. */
+static bool are_nested(struct slice a, struct slice b)
+{
+    struct slice short_one = a.len < b.len ? a : b;
+    struct slice long_one = a.len < b.len ? b : a;
+    return slice_starts(long_one, short_one) &&
+           (long_one.len == short_one.len || long_one.data[short_one.len] == '/');
+}
+
+/* A value that the command redacts must be redacted in the effect too, or the effect's document
+ * would show it (CM4). A target is always shown. `into`: where in the payload the value goes. */
+static void check_secret(
+    const struct declared_check *check, struct slice placeholder, struct slice into)
+{
+    static const char target[] = "target";
+    char pointer[512];
+    bool is_target = slice_starts(placeholder, slice_str(target));
+    int len = snprintf(
+        pointer, sizeof pointer, "/%s%.*s", is_target ? "intent/" : "", SLICE_ARGS(placeholder));
+    bool is_hidden_there = false;
+    for (size_t i = 0; check->type != NULL && i < check->type->redact_count; i++) {
+        struct slice redacted = slice_str(check->type->redact[i]);
+        is_hidden_there =
+            is_hidden_there || (are_nested(redacted, into) && redacted.len <= into.len);
+    }
+    for (int i = 0; i < len && i < (int)sizeof pointer - 1; i++) {
+        pointer[i] = pointer[i] == '.' ? '/' : pointer[i];
+    }
+    for (size_t i = 0; i < check->command->redact_count; i++) {
+        struct slice hidden = slice_str(check->command->redact[i]);
+        if (are_nested(slice_str(pointer), hidden) && !is_hidden_there) {
+            config_fault_at(check->config, check->faults, &check->effect->place,
+                "redact: the same value in the payload of that effect",
+                "'%s' redacts '%s', and its effect '%s' would show it ('{%.*s}')",
+                check->command->name, check->command->redact[i], check->effect->type,
+                SLICE_ARGS(placeholder));
+            return;
+        }
+    }
+}
+
+/* An argument that an envelope need not have would leave an effect that cannot be made after the
+ * handler did its work. */
+static void check_argument(const struct declared_check *check, struct slice placeholder)
+{
+    static const char mark[] = "args.";
+    const struct config_command *command = check->command;
+    const size_t skip = sizeof mark - 1;
+    if (!command->has_args || !slice_starts(placeholder, slice_str(mark))) {
+        return;
+    }
+    struct slice name = slice_of(placeholder.data + skip, placeholder.len - skip);
+    const char *dot = memchr(name.data, '.', name.len);
+    name.len = dot == NULL ? name.len : (size_t)(dot - name.data);
+    for (size_t i = 0; i < command->arg_count; i++) {
+        if (slice_is(name, command->args[i].name) && command->args[i].is_required) {
+            return;
+        }
+    }
+    config_fault_at(check->config, check->faults, &check->effect->place, "a required argument",
+        "'%s' makes '%s' with '{args.%.*s}', which is not a required argument", command->name,
+        check->effect->type, SLICE_ARGS(name));
+}
+
+/* template_read has checked that every brace has its partner. */
+static void check_text(const struct declared_check *check, struct slice text, struct slice into)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        const char *end = text.data[i] == '{' ? memchr(text.data + i, '}', text.len - i) : NULL;
+        if (end != NULL) {
+            struct slice name = slice_of(text.data + i + 1, (size_t)(end - text.data) - i - 1);
+            check_argument(check, name);
+            check_secret(check, name, into);
+        }
+    }
+}
+
+/* Recursion is bounded by the file's depth. `into`: a pointer, whose end may be changed. */
+static void check_tree(
+    const struct declared_check *check, const struct json_value *tree, char *into, size_t len)
+{
+    enum { POINTER_BYTES_MAX = 512 };
+    for (uint32_t i = 0; json_is(tree, JSON_OBJECT) && i < tree->count; i++) {
+        struct slice name = json_text(&tree->members[i].name);
+        size_t more = len + 1 + name.len < POINTER_BYTES_MAX ? 1 + name.len : 0;
+        if (more > 0) { /* otherwise it counts as the value around it, which is stricter */
+            into[len] = '/';
+            memcpy(into + len + 1, name.data, name.len);
+        }
+        check_tree(check, &tree->members[i].value, into, len + more);
+    }
+    for (uint32_t i = 0; json_is(tree, JSON_ARRAY) && i < tree->count; i++) {
+        check_tree(check, &tree->items[i], into, len);
+    }
+    if (json_is(tree, JSON_STRING)) {
+        check_text(check, json_text(tree), slice_of(into, len));
+    }
+}
+
+static void check_declared(struct config *config, struct config_faults *faults,
+    const struct config_command *command, const struct config_declared_effect *effect)
+{
+    char into[512];
+    struct declared_check check = {
+        .config = config, .faults = faults, .command = command, .effect = effect};
+    for (size_t i = 0; i < command->effect_count; i++) {
+        if (strcmp(command->effects[i], effect->type) == 0) {
+            config_fault_at(config, faults, &effect->place, "one of the two",
+                "'%s' makes '%s' itself, and its handler may return it too", command->name,
+                effect->type);
+        }
+    }
+    if (effect->target != NULL) {
+        check_tree(&check, effect->target, into, 0);
+    } else {
+        check_secret(&check, SLICE_LIT("target"), SLICE_EMPTY);
+    }
+    check.type = config_effect_find(&config->effects, slice_str(effect->type));
+    if (effect->payload != NULL) {
+        check_tree(&check, effect->payload, into, 0);
+    }
+}
+
+/* A type must exist, and be compensable if the command relies on that. */
+static void check_type(struct config *config, struct config_faults *faults,
+    const struct config_command *command, const char *name, struct config_place place)
+{
+    const struct config_effect *type = config_effect_find(&config->effects, slice_str(name));
+    bool undoes = command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE;
+    if (type == NULL) {
+        config_fault_at(config, faults, &place,
+            "declare it under effects:", "'%s' names an effect type that does not exist: '%s'",
+            command->name, name);
+    } else if ((undoes || config_command_shield(command, "S4")) && type->compensate_name == NULL) {
+        config_fault_at(config, faults, &place,
+            "compensate: {effect: …, payload: …} of that effect",
+            "'%s' %s, and its effect '%s' declares no compensation", command->name,
+            undoes ? "has on_effect_failure: compensate" : "declares S4", name);
+    }
+}
+
 /* Refuse types that are not declared, and a compensation that could not undo all of them. */
 static void check_effects(
     struct config *config, struct config_faults *faults, const struct config_command *command)
@@ -377,29 +606,25 @@ static void check_effects(
     struct config_place place = place_of(command);
     bool is_s4 = config_command_shield(command, "S4");
     bool undoes = command->on_effect_failure == CONFIG_EFFECT_FAILURE_COMPENSATE;
-    if (is_s4 && command->effect_count == 0) { /* IDS-13 */
+    if (is_s4 && !config_command_has_effects(command)) { /* IDS-13 */
         config_fault_at(config, faults, &place,
             "effects: [payment.capture], a type that declares compensate",
             "'%s' declares S4 and has no effects: what happened could not be compensated",
             command->name);
     }
-    if (undoes && command->effect_count == 0) {
+    if (undoes && !config_command_has_effects(command)) {
         config_fault_at(config, faults, &place, "effects: [payment.capture]",
             "'%s' has on_effect_failure: compensate and no effects: nothing could be undone",
             command->name);
     }
     for (size_t i = 0; i < command->effect_count; i++) {
-        const struct config_effect *type =
-            config_effect_find(&config->effects, slice_str(command->effects[i]));
-        if (type == NULL) {
-            config_fault_at(config, faults, &place,
-                "declare it under effects:", "'%s' names an effect type that does not exist: '%s'",
-                command->name, command->effects[i]);
-        } else if ((undoes || is_s4) && type->compensate_name == NULL) {
-            config_fault_at(config, faults, &place,
-                "compensate: {effect: …, payload: …} of that effect",
-                "'%s' %s, and its effect '%s' declares no compensation", command->name,
-                undoes ? "has on_effect_failure: compensate" : "declares S4", command->effects[i]);
+        check_type(config, faults, command, command->effects[i], place);
+    }
+    for (size_t i = 0; i < command->declared_count; i++) {
+        const struct config_declared_effect *effect = &command->declared[i];
+        if (effect->type != NULL) {
+            check_type(config, faults, command, effect->type, effect->place);
+            check_declared(config, faults, command, effect);
         }
     }
 }

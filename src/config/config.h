@@ -240,6 +240,7 @@ extern const struct config_option config_effect_options[];
 /* The settings of a command, and of one of its arguments. */
 extern const struct config_option config_command_options[];
 extern const struct config_option config_arg_options[];
+extern const struct config_option config_declared_options[];
 /* The settings of a source of the inbox. */
 extern const struct config_option config_source_options[];
 /* The settings of a tool of once mcp. */

@@ -158,6 +158,11 @@ static void put_commands(struct buf *out)
                  "#      amount: {type: integer, required: true, min: 1}\n"
                  "#      currency: {type: string, required: true, normalise: upper}\n"
                  "#      card: {type: string}\n"
+                 "#  order.cancel:\n"
+                 "#    handler: http://127.0.0.1:9000/cancel\n"
+                 "#    effects:\n"
+                 "#      - effect: payment.refund\n"
+                 "#        payload: {charge: \"{outcome.charge}\", amount: \"{outcome.amount}\"}\n"
                  "#  message.received: {class: I1, handler: \"http://127.0.0.1:9000/message\"}\n"
                  "\n");
     put_options(out, config_command_options, true);

@@ -220,10 +220,14 @@ enum status template_read(struct config_reader *reader, const struct yaml_node *
 void effects_check(struct config *config, struct config_faults *faults);
 /* Check that the commands are consistent with the rest of the file. */
 void commands_check(struct config *config, struct config_faults *faults);
-/* Read `commands`, and the `args` of one of them. E_NOMEM. */
+/* Read `commands`, and `args`, `effects` and the templates of one of them. E_NOMEM. */
 enum status commands_read(
     struct config_reader *reader, const struct yaml_node *key, void *object) MUST_CHECK;
 enum status command_read_args(
+    struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+enum status command_read_effects(
+    struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
+enum status command_read_template(
     struct config_reader *reader, const struct yaml_node *key, void *member) MUST_CHECK;
 /* Read `inbox.sources`, and `secrets` and `verify_token` of one of them. E_NOMEM. */
 enum status inbox_read_sources(

@@ -5,10 +5,11 @@
 #include "base/check.h"
 #include "base/secret.h"
 #include "base/text.h"
+#include "canon/jcs.h"
 #include "canon/jsonw.h"
 #include "config/impl.h"
 
-enum { NAME_BYTES_MAX = 96 };
+enum { NAME_BYTES_MAX = 96, TEMPLATE_BYTES_MAX = 128 << 10 };
 
 static size_t count_of(const void *object, const struct config_option *option)
 {
@@ -165,6 +166,17 @@ void config_put_route(struct jsonw *json, const struct config_route *route)
 
 /* ---- a command ----------------------------------------------------------------------------- */
 
+/* A template as it was given; NULL: absent. */
+static void put_template(struct jsonw *json, const char *name, const struct json_value *tree)
+{
+    struct buf text;
+    buf_init(&text, json->out->mem, TEMPLATE_BYTES_MAX);
+    if (tree != NULL && jcs_write(tree, &text, NULL, NULL) == OK) {
+        jsonw_raw(json, name, buf_view(&text));
+    }
+    buf_release(&text);
+}
+
 static void put_arg(struct jsonw *json, const struct config_arg *arg)
 {
     jsonw_open(json, arg->name, '{');
@@ -233,6 +245,24 @@ void config_put_source(struct jsonw *json, const struct config_source *source)
     }
 }
 
+/* Types that the handler may return as names, those that Once makes as they are declared. */
+static void put_effects(struct jsonw *json, const struct config_command *command)
+{
+    jsonw_open(json, "effects", '[');
+    for (size_t i = 0; i < command->effect_count; i++) {
+        jsonw_str(json, NULL, command->effects[i]);
+    }
+    for (size_t i = 0; i < command->declared_count; i++) {
+        const struct config_declared_effect *effect = &command->declared[i];
+        jsonw_open(json, NULL, '{');
+        jsonw_str(json, "effect", effect->type);
+        put_template(json, "target", effect->target);
+        put_template(json, "payload", effect->payload);
+        jsonw_close(json, '}');
+    }
+    jsonw_close(json, ']');
+}
+
 void config_put_command(struct jsonw *json, const struct config_command *command, bool has_handler)
 {
     jsonw_str(json, "command", command->name);
@@ -245,6 +275,7 @@ void config_put_command(struct jsonw *json, const struct config_command *command
             put_value(json, name, o, command);
         }
     }
+    put_effects(json, command);
     if (command->has_args) {
         jsonw_open(json, "args", '{');
         for (size_t i = 0; i < command->arg_count; i++) {

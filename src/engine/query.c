@@ -27,6 +27,7 @@ struct progress {
     struct entry_range range;
     size_t limit;     /* of the page */
     size_t bytes;     /* of entries in it */
+    size_t read;      /* bytes of evidence read for it, about */
     enum status kept; /* E_NOMEM: an entry did not fit into the arena */
 };
 
@@ -160,7 +161,9 @@ static enum status step_entries(
                                     progress->bytes + ENTRY_BYTES_USUAL > LIMIT_PAGE_BYTES_MAX);
     query->next_entry = later_of(&query->after_entry, &pace->at);
     query->has_more = !pace->done;
-    *ret_done = pace->done || full;
+    progress->read += pace->bytes_max;
+    bool is_spent = query->read_max > 0 && progress->read >= query->read_max;
+    *ret_done = pace->done || full || is_spent;
     return status;
 }
 

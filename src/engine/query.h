@@ -55,6 +55,8 @@ struct query {
     struct scan scan;          /* records: filters, after, limit; kinds 0: operations */
     struct entry_cursor after_entry; /* entries: where to start; zeroed: at the first */
     size_t limit;                    /* entries */
+    size_t read_max; /* entries: the page ends after this many bytes of evidence, matching or not,
+                        and has_more says that there may be more; 0: no limit */
 
     /* The results. */
     const struct record *record;   /* NULL: absent */

@@ -574,7 +574,7 @@ enum status note_compose(struct chain *chain, const struct note *note, const str
     ASSERT(found == NULL || slice_equal(found->key.tenant, note->tenant)); /* P9 */
     const char *state = !duplicates     ? "noted"
                         : found == NULL ? "absent"
-                                        : record_status_name(found->status);
+                                        : kind_word(found->kind, found->status, found->attempt);
     size_t from = out->len;
     char id_text[KIND_ID_TEXT_BYTES];
     char time[TEXT_TIME_BYTES];

@@ -310,6 +310,55 @@ static bool decision_read(struct slice value, enum decision_kind *ret_kind)
     return false;
 }
 
+/* The unquoted text of a string; empty: it is none. */
+static struct slice text_in(struct slice value)
+{
+    return value.len >= 2 && value.data[0] == '"' ? slice_of(value.data + 1, value.len - 2)
+                                                  : SLICE_EMPTY;
+}
+
+/* The word that readers of this entry get for a status of its record (core/kind.h), in quotes. A
+ * wake says more than the status does: a command that is pending after it was confirmed, and one
+ * that waits on for its effects without a due is blocked (command/effects.h). */
+static struct slice word_of(struct entry_form *form, struct slice state)
+{
+    const struct form_object *decided = &form->decided;
+    struct slice attempt = value_of(decided, "attempt");
+    bool wakes = says(value_of(decided, "request"), "wake") &&
+                 says(value_of(decided, "decision"), decision_name(DECISION_DONE));
+    bool has_due = value_of(decided, "delay_ms").len > 0;
+    enum record_kind kind;
+    enum record_status status;
+    struct op_id id;
+    if (!kind_id_read(text_in(value_of(&form->top, "operation_id")), &kind, &id) ||
+        !record_status_read(text_in(state), &status)) {
+        return state;
+    }
+    const char *word = kind_word(kind, status, slice_is(attempt, "0") ? 0 : 1);
+    if (kind == RECORD_COMMAND && wakes && status == RECORD_PENDING) {
+        word = "confirmed";
+    } else if (kind == RECORD_COMMAND && wakes && status == RECORD_WAITING && !has_due) {
+        word = "blocked";
+    }
+    return word == NULL ? state : quoted(form, word);
+}
+
+/* Readers get the word of the record's kind for its status; `outcome` has the status itself, and
+ * what is stored. False: the word is a different one. */
+static bool change_word(struct entry_form *form)
+{
+    struct slice status = value_of(&form->outcome, "status");
+    size_t i = find(&form->top, "lifecycle_state");
+    if (i == form->top.count || status.len == 0) {
+        return true; /* a member is missing */
+    }
+    struct slice from = form->expands ? status : word_of(form, status);
+    struct slice to = form->expands ? word_of(form, status) : status;
+    struct slice found = form->top.at[i].value;
+    form->top.at[i].value = to;
+    return slice_equal(found, from) || slice_equal(found, to);
+}
+
 /* Where the entry stands. */
 static void derive_place(struct entry_form *form, const struct entry *entry)
 {
@@ -386,6 +435,9 @@ static bool derive_decision(struct entry_form *form)
         !text_u64(value_of(decided, "now_ms"), &now_ms) || now_ms > INT64_MAX) {
         return false;
     }
+    if (!form->expands && !change_word(form)) {
+        return false;
+    }
     const char *usual = entry_state_default(kind, NULL);
     struct slice state_default = usual == NULL ? named : quoted(form, usual);
     struct slice state = value_of(top, "lifecycle_state");
@@ -407,7 +459,7 @@ static bool derive_decision(struct entry_form *form)
         derive_dedupe(form, kind, operation_id);
     }
     derive_decided(form);
-    return true;
+    return !form->expands || change_word(form);
 }
 
 /* Changes the form of an entry of version 2. */

@@ -436,6 +436,11 @@ static enum status read_members(
             fail(&top, wrong);
         }
     }
+    if (top.wrong == NULL && version == 2 && view->decides) {
+        /* The document has the word of the record's kind; entry_form.c has compared them. */
+        struct members outcome = {.object = member(&top, "outcome", JSON_OBJECT, true)};
+        view->lifecycle_state = text_of(&outcome, "status");
+    }
     if (top.wrong == NULL) {
         read_dedupe(&top, view);
         read_conflict(&top, view);

@@ -22,7 +22,7 @@ struct entry_view {
     enum record_kind kind; /* of the record, from the prefix of operation_id */
     struct op_id operation_id;
     bool keyed;                   /* the whole key is there and request.key.hash is sealed */
-    struct slice lifecycle_state; /* of the record after the decision, or "absent" */
+    struct slice lifecycle_state; /* the record's status after the decision, or "absent" */
     struct slice effect_id;       /* of the record; of an effect: the effect's own name */
     struct slice command_id;      /* of an effect: from its envelope; may be empty */
     struct slice provider_ref;    /* of an effect: the record's effect_id; may be empty */

@@ -359,6 +359,7 @@ struct entry_pace {
     struct entry_cursor at; /* of the last entry passed, matching or not; during a visit: of the
                                entry before. It names a chain even if no entry was passed */
     struct digest hash;     /* during a visit: of the entry before it in its chain; or zero */
+    int64_t time_ms;        /* when the last entry passed was decided; 0: none was passed */
     uint64_t place;         /* the store's own: where to continue; 0: not begun */
     bool squeezed;          /* the store's own: the part that place is in had been rewritten */
     bool done;              /* set: there are no more entries now */

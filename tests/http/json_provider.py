@@ -1,4 +1,4 @@
-"""A server for POSTs of JSON, for tests that say themselves what it answers."""
+"""A server for POSTs and GETs of JSON, for tests that say themselves what it answers."""
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,8 +13,14 @@ class JsonProvider:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def do_GET(self):
+                self.give(None)
+
             def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"{}")
+                self.give(json.loads(
+                    self.rfile.read(int(self.headers["Content-Length"])) or b"{}"))
+
+            def give(self, body):
                 status, answer = provider.answer(self.path, body, self.headers)
                 text = json.dumps(answer).encode()
                 self.send_response(status)

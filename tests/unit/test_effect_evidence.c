@@ -143,7 +143,9 @@ static struct told read_edited(const struct record *record, const char *const ed
         assert_true(edit(text, edits[i][0], edits[i][1]));
     }
     buf_init(&scratch, &mem_libc, 1 << 16);
-    assert_true(edit(text, ENTRY_VERSION_2, "}")); /* version 1 */
+    assert_true(edit(text, ENTRY_VERSION_2, "}")); /* version 1, which has the status itself */
+    assert_true(
+        edit(text, "\"lifecycle_state\":\"acknowledged\"", "\"lifecycle_state\":\"executed\""));
     struct entry entry = {.bytes = slice_str(text)};
     assert_int_equal(entry_view_read(&entry, &kit.arena, &scratch, &view, &err), OK);
     assert_true(slice_is(view.request.effect_id, "ch_1"));

@@ -103,6 +103,77 @@ static enum status read_bytes(const char *bytes, const char **ret_text)
     return status;
 }
 
+/* One decision about a record with an id of this prefix. */
+static void put_decision(char *bytes, size_t size, const char *prefix, const char *decided)
+{
+    (void)snprintf(bytes, size,
+        "{\"decided\":{%s,\"now_ms\":1794770607123,\"request\":%s\"rule\":\"X\"%s},"
+        "\"idempotency_key\":\"k\",\"operation_id\":\"%s019a8990-6013-7000-8001-8d2f1b0c7a55\","
+        "\"scope\":\"s\",\"tenant_id\":\"acme\",\"v\":2}",
+        decided, strstr(decided, "claimed") != NULL ? "\"claim\"," : "\"wake\",",
+        strstr(decided, "claimed") != NULL ? "" : ",\"status\":\"waiting\"", prefix);
+}
+
+/* DESIGN section 4: readers get the words of the kind, and the stored bytes have the status. */
+static void each_kind_has_its_own_words_for_its_states(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *prefix, *decided, *status, *word;
+    } rows[] = {
+        {"op_", "\"decision\":\"claimed\"", "in_progress", "in_progress"},
+        {"cmd_", "\"decision\":\"claimed\"", "in_progress", "started"},
+        {"eff_", "\"decision\":\"claimed\"", "in_progress", "dispatched"},
+        {"dlv_", "\"decision\":\"claimed\"", "in_progress", "delivering"},
+        {"cmd_", "\"attempt\":0,\"decision\":\"too_late\"", "waiting", "awaiting_confirmation"},
+        {"cmd_", "\"decision\":\"done\",\"delay_ms\":1000", "waiting", "awaiting_effects"},
+        {"cmd_", "\"decision\":\"done\"", "waiting", "blocked"},
+        {"eff_", "\"decision\":\"done\"", "waiting", "pending"},
+        {"dlv_", "\"decision\":\"done\"", "waiting", "waiting"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char bytes[1024], text[2048], shown[128], plain[128];
+        put_decision(bytes, sizeof bytes, rows[i].prefix, rows[i].decided);
+        struct entry entry = the_entry(bytes);
+        (void)entry_text(&entry, text, sizeof text);
+        (void)snprintf(shown, sizeof shown, "\"lifecycle_state\":\"%s\"", rows[i].word);
+        (void)snprintf(plain, sizeof plain, "\"outcome\":{\"status\":\"%s\"}", rows[i].status);
+        if (strstr(text, shown) == NULL || strstr(text, plain) == NULL) {
+            fail_msg("%s and %s are not in %s", shown, plain, text);
+        }
+        struct buf stored;
+        struct entry full = the_entry(text);
+        buf_init(&stored, &mem_libc, 4096);
+        assert_int_equal(entry_contract(&full, &stored), OK);
+        assert_true(slice_is(buf_view(&stored), bytes));
+        char *at = strstr(text, shown) + strlen("\"lifecycle_state\":\"");
+        *at = 'x'; /* a word that is neither */
+        buf_clear(&stored);
+        assert_int_equal(entry_contract(&full, &stored), E_CORRUPT);
+        buf_release(&stored);
+    }
+}
+
+/* What an earlier release showed is still what is hashed. */
+static void a_document_with_the_status_as_its_state_is_the_same_entry(void **state)
+{
+    (void)state;
+    char bytes[1024], text[2048], before[2048];
+    struct buf stored;
+    put_decision(bytes, sizeof bytes, "cmd_", "\"decision\":\"claimed\"");
+    struct entry entry = the_entry(bytes);
+    (void)entry_text(&entry, text, sizeof text);
+    const char *at = strstr(text, "\"started\"");
+    assert_non_null(at);
+    (void)snprintf(before, sizeof before, "%.*s\"in_progress\"%s", (int)(at - text), text,
+        at + strlen("\"started\""));
+    struct entry full = the_entry(before);
+    buf_init(&stored, &mem_libc, 4096);
+    assert_int_equal(entry_contract(&full, &stored), OK);
+    assert_true(slice_is(buf_view(&stored), bytes));
+    buf_release(&stored);
+}
+
 /* What follows from the rest must not be stored, or an entry would have two spellings. */
 static void an_entry_has_one_spelling(void **state)
 {
@@ -163,6 +234,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_example_of_the_page_has_both_forms_and_its_hash),
         cmocka_unit_test(an_entry_of_version_2_cannot_move),
+        cmocka_unit_test(each_kind_has_its_own_words_for_its_states),
+        cmocka_unit_test(a_document_with_the_status_as_its_state_is_the_same_entry),
         cmocka_unit_test(an_entry_has_one_spelling),
         cmocka_unit_test(a_document_with_a_member_missing_is_not_contracted),
     };

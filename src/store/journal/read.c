@@ -544,6 +544,7 @@ static void entry_pass(struct entries *entries, const struct entry *entry)
     if (evidence) {
         entries->at->at.seq = entry->seq;
         entries->at->hash = entry->hash;
+        entries->at->time_ms = entry->time_ms;
     }
 }
 
@@ -672,9 +673,17 @@ static size_t entries_first(const struct journal *journal, const struct entry_ra
     return first;
 }
 
+/* Whether all that an earlier reading passed comes before what is asked for. The time of a chain
+ * never goes back. */
+static bool is_before(const struct entry_pace *hint, const struct entry_range *range)
+{
+    return hint->at.seq <= range->after.seq ||
+           (range->from_ms > 0 && hint->time_ms > 0 && hint->time_ms < range->from_ms);
+}
+
 /*
  * The segment to continue with. A new reading starts where an earlier one stopped shortly before
- * its cursor, so that not every page starts at the beginning of a segment.
+ * its cursor or its time, so that not every page starts at the beginning of a segment.
  */
 static size_t entries_start(struct entries *entries)
 {
@@ -689,9 +698,8 @@ static size_t entries_start(struct entries *entries)
     uint64_t least = journal->segments[first].mark.seq;
     for (size_t i = 0; i < JOURNAL_HINTS && entries->range->pace != NULL; i++) {
         const struct entry_pace *hint = &journal->hints[i];
-        if (hint->place != 0 && hint->at.seq >= least &&
-            hint->at.seq <= entries->range->after.seq && hint->at.seq >= at->at.seq &&
-            place_segment(hint->place) >= oldest) {
+        if (hint->place != 0 && hint->at.seq >= least && is_before(hint, entries->range) &&
+            hint->at.seq >= at->at.seq && place_segment(hint->place) >= oldest) {
             size_t bytes_max = at->bytes_max;
             *at = *hint;
             at->bytes_max = bytes_max;
