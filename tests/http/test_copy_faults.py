@@ -209,6 +209,23 @@ def test_of_two_copies_to_one_target_one_finishes_it(shared_source, stopped_midw
     assert verified(target)["entries"] == verified(shared_source)["entries"]
 
 
+@pytest.mark.parametrize("when", [
+    "SELECT count(to_regclass('{}.copying'))",  # it has begun, and not yet read anything
+    f"SELECT count(*) / {OPERATIONS} FROM {{}}.records"])  # all is written, and not yet verified
+def test_a_copy_that_a_second_one_finishes_says_so(shared_source, place, postgres, when):
+    """The table `copying` is gone when the first one goes on."""
+    target = place("postgres", "target")
+    schema = target.split("schema=")[1]
+    with contextlib.closing(Watched(postgres, Watched.IDLE,
+            lambda: postgres.sql(when.format(schema)) == "1")) as watched:
+        first = watched.copy(shared_source, target)
+        copied(shared_source, target)
+        code, out, err = resumed(first)
+    assert code == 69, (out, err)
+    assert "a second copy to the same target has finished it" in err, err
+    assert verified(target)["entries"] == verified(shared_source)["entries"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_of_copies_that_begin_together_the_target_is_one_copy(shared_source, place, kind):
     for number in range(20 if LONG else 2):

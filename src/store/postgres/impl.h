@@ -287,6 +287,8 @@ enum status pg_inherit_begin(
 enum status pg_inherit_take(struct pg_store *self, struct err *err) MUST_CHECK;
 /* Adds a check to the pipeline that this still holds. */
 void pg_inherit_check(struct pg_store *self);
+/* Replaces the reason of a failure if a second copy to the same schema has finished it. */
+void pg_inherit_explain(struct pg_store *self, struct err *err);
 /* E_UNAVAILABLE: the schema is an unfinished copy. */
 enum status pg_refuse_unfinished(struct pg_store *self, struct err *err) MUST_CHECK;
 extern const struct store_inheriting pg_inheriting;

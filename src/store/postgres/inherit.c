@@ -66,6 +66,23 @@ enum status pg_refuse_unfinished(struct pg_store *self, struct err *err)
     return E_UNAVAILABLE;
 }
 
+void pg_inherit_explain(struct pg_store *self, struct err *err)
+{
+    PGresult *result = NULL;
+    int64_t unfinished = 1;
+    ASSERT(self->inherits);
+    pg_recover(self);
+    if (self->phase == PG_IDLE &&
+        ask(self, "SELECT to_regclass('copying') IS NOT NULL", 1, &result, NULL) == OK) {
+        (void)pg_value_int(pg_value_of(result, 0, 0), &unfinished);
+    }
+    PQclear(result);
+    if (unfinished == 0) {
+        (void)err_set(err, E_UNAVAILABLE, "a second copy to the same target has finished it");
+        err_hint(err, "nothing is left to do: once verify checks it");
+    }
+}
+
 /* ---- begin ---------------------------------------------------------------------------------- */
 
 /* One column of all chains as an array. */

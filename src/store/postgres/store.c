@@ -652,7 +652,7 @@ enum status postgres_open(
     } else if (status == OK && !options->unfinished) {
         status = pg_refuse_unfinished(self, err);
     }
-    self->inherits = options->inherit != NULL || options->unfinished;
+    self->inherits = status == OK && (options->inherit != NULL || options->unfinished);
     status = status == OK ? read_common(self, err) : status;
     if (status == OK && (!self->read_only || options->to_copy)) {
         status = read_secret(self, err);
@@ -664,6 +664,9 @@ enum status postgres_open(
         status = pg_inherit_take(self, err);
     }
     if (status != OK) {
+        if (self->inherits) {
+            pg_inherit_explain(self, err);
+        }
         store_free(self);
         return status;
     }

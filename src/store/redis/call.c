@@ -74,6 +74,23 @@ void call_i64(struct redis *self, int64_t value)
     call_u64(self, (uint64_t)value);
 }
 
+void call_key(struct redis *self, const char *name)
+{
+    char key[REDIS_NAME_BYTES_MAX + 64];
+    int len = snprintf(key, sizeof key, "{%s}:%s", self->url.name, name);
+    ASSERT(len > 0 && (size_t)len < sizeof key);
+    call_bytes(self, key, (size_t)len);
+}
+
+void call_record_key(struct redis *self, const struct digest *hash)
+{
+    char key[REDIS_NAME_BYTES_MAX + DIGEST_BYTES + 8];
+    int len = snprintf(key, sizeof key, "{%s}:r:", self->url.name);
+    ASSERT(len > 0 && (size_t)len + DIGEST_BYTES < sizeof key);
+    memcpy(key + len, hash->bytes, DIGEST_BYTES);
+    call_bytes(self, key, (size_t)len + DIGEST_BYTES);
+}
+
 /* ---- failures ------------------------------------------------------------------------------- */
 
 enum status call_fail(struct redis *self, enum status status)

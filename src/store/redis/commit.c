@@ -34,7 +34,7 @@ static struct slice id_expected(const struct redis *self, const struct digest *h
 }
 
 /* Appends what the scripts need of a record: its field m. */
-static void meta_put(struct redis *self, const struct record *record)
+void call_meta(struct redis *self, const struct record *record)
 {
     char text[224];
     int64_t due_ms = record_due_ms(record);
@@ -47,22 +47,34 @@ static void meta_put(struct redis *self, const struct record *record)
     call_bytes(self, text, (size_t)len);
 }
 
+enum status body_check(struct slice bytes, const struct body_ref *body, struct err *err)
+{
+    return bytes.len == 0 || (body->retained && body->bytes == bytes.len)
+               ? OK
+               : err_set(
+                     err, E_MISUSE, "a body of %zu bytes does not belong to its record", bytes.len);
+}
+
 static enum status body_put(
     struct redis *self, struct slice bytes, const struct body_ref *body, struct err *err)
 {
-    if (bytes.len > 0 && (!body->retained || body->bytes != bytes.len)) {
-        return err_set(
-            err, E_MISUSE, "a body of %zu bytes does not belong to its record", bytes.len);
-    }
     call_text(self, bytes.len > 0 ? "2" : body->retained && body->bytes > 0 ? "1" : "0");
     call_slice(self, bytes);
-    return OK;
+    return body_check(bytes, body, err);
 }
 
-/* Callers that wait for this key must be notified. */
-static bool is_settled(const struct record *record)
+bool record_is_settled(const struct record *record)
 {
     return record->status != RECORD_IN_PROGRESS && record->kind != RECORD_SOURCE;
+}
+
+enum status record_bytes(struct redis *self, const struct record *record, struct err *err)
+{
+    record_check(record);
+    buf_clear(&self->record);
+    record_encode(record, &self->record);
+    return buf_status(&self->record) == OK ? OK
+                                           : err_set(err, E_NOMEM, "out of memory for a record");
 }
 
 static enum status record_put(struct redis *self, const struct change *change, struct err *err)
@@ -72,13 +84,11 @@ static enum status record_put(struct redis *self, const struct change *change, s
     bool has_source = source_ordered(&record->source);
     enum status status =
         has_source ? source_key_seal(&record->key, &record->source, &source, err) : OK;
+    status = status == OK ? record_bytes(self, record, err) : status;
     if (status != OK) {
         return status;
     }
-    record_check(record);
-    buf_clear(&self->record);
-    record_encode(record, &self->record);
-    meta_put(self, record);
+    call_meta(self, record);
     call_bytes(self, record->operation_id.bytes, sizeof record->operation_id.bytes);
     call_bytes(self, record->fingerprint.bytes, DIGEST_BYTES);
     call_slice(self, record->key.tenant);
@@ -87,13 +97,12 @@ static enum status record_put(struct redis *self, const struct change *change, s
     status = body_put(self, change->request_body, &record->request, err);
     status =
         status == OK ? body_put(self, change->outcome_body, &record->outcome.body, err) : status;
-    call_text(self, is_settled(record) ? "1" : "0");
-    return status == OK && buf_status(&self->record) != OK
-               ? err_set(err, E_NOMEM, "out of memory for a record")
-               : status;
+    call_text(self, record_is_settled(record) ? "1" : "0");
+    return status;
 }
 
-static enum status change_put(struct redis *self, const struct change *change, struct err *err)
+static enum status change_put(
+    struct redis *self, const struct change *change, size_t number, struct err *err)
 {
     static const char *const words[] = {
         [CHANGE_NONE] = "n", [CHANGE_TOUCH] = "t", [CHANGE_PUT] = "p"};
@@ -105,6 +114,7 @@ static enum status change_put(struct redis *self, const struct change *change, s
         return err_set(err, E_MISUSE, "an absent record cannot be touched");
     }
     call_text(self, words[change->kind]);
+    call_u64(self, number);
     call_bytes(self, hash->bytes, DIGEST_BYTES);
     call_u64(self, change->version_expected);
     call_slice(self, id_expected(self, hash));
@@ -159,7 +169,7 @@ static enum status request_put(
     struct redis *self, const struct commit *commit, struct store_head *ret_head, struct err *err)
 {
     struct store_head head = self->head_now;
-    enum status status = OK;
+    enum status status = inserts_find(self, commit, err);
     ASSERT(self->chain[0] != '\0');                             /* a reader cannot commit */
     ASSERT(self->now.time_ms >= self->head_now.moment.time_ms); /* S8 */
     head.moment = self->now;
@@ -174,12 +184,13 @@ static enum status request_put(
     call_u64(self, self->url.wait);
     call_u64(self, self->reserve.counter);
     call_u64(self, self->reserve.wanted);
+    inserts_expect(self);
     if (commit->inherits) {
         call_text(self, "c");
     }
     for (size_t i = 0; i < commit->count && status == OK; i++) {
         const struct change *change = &commit->changes[i];
-        status = change_put(self, change, err);
+        status = insert_is(self, i) ? OK : change_put(self, change, i, err);
         if (commit->inherits && change->entry.bytes.len > 0) {
             entry_inherit(self, change);
         } else {
@@ -187,24 +198,24 @@ static enum status request_put(
         }
     }
     *ret_head = head;
-    return status;
+    return status == OK ? inserts_put(self, commit, err) : status;
 }
 
 /* ---- what became of it ---------------------------------------------------------------------- */
 
-/* Marks the stale changes: the answer numbers only those that expect a version. */
+/* Marks the stale changes, whose numbers follow in the answer. */
 static enum status stale_take(const struct commit *commit, const redisReply *reply, struct err *err)
 {
-    size_t at = 1;
-    uint64_t number = 0;
-    for (size_t i = 0; i < commit->count; i++) {
-        uint64_t stale = UINT64_MAX;
-        bool expects = change_key(&commit->changes[i]) != NULL;
-        bool is_next = expects && reply_u64(reply_at(reply, at), &stale) && stale == number;
-        at += is_next;
-        number += expects;
+    for (size_t i = 0; commit->ret_stale != NULL && i < commit->count; i++) {
+        commit->ret_stale[i] = false;
+    }
+    for (size_t at = 1; at < reply_count(reply); at++) {
+        uint64_t number = 0;
+        if (!reply_u64(reply_at(reply, at), &number) || number >= commit->count) {
+            return reply_malformed(&redis_script_commit, err);
+        }
         if (commit->ret_stale != NULL) {
-            commit->ret_stale[i] = is_next;
+            commit->ret_stale[number] = true;
         }
     }
     return err_set(err, E_STALE, "a record has changed since it was read");

@@ -1,25 +1,27 @@
 -- ARGV: chain, number of this commit, now_ms, boot id, moment, fence floor, when it was prepared by
 -- the server's time, how old that may be, replicas that must have it, the fence counter as prepare
--- found it, how many fences to set aside for the next batch, then for each change:
---   'p' key hash, version expected, operation id expected, m, id, fingerprint, tenant, source's key
---       hash, record, keep request (1: as it is, 0: there is none, 2: new), request, keep outcome,
---       outcome, notice
---   't' key hash, version expected, operation id expected
+-- found it, how many fences to set aside for the next batch, how many records are made, the key of
+-- each, the numbers of their changes with a blank after each, then for every other change:
+--   'p' its number, key hash, version expected, operation id expected, m, id, fingerprint, tenant,
+--       source's key hash, record, keep request (1: as it is, 0: there is none, 2: new), request,
+--       keep outcome, outcome, notice
+--   't' its number, key hash, version expected, operation id expected
 --   'n' the same, and nothing changes: the entry that follows was decided on that version
 --   'e' kind, seq, hash, previous hash, operation id, tenant, time_ms, bytes
 --   'i' chain, and then as 'e': of a different store, into an unfinished copy of it
 --   'c' nothing: this process must be the one that goes on with the copy
+--   'w' how many arguments, a command, its arguments: part of a record that is made (insert.c)
 -- Returns: 'OK', the fence counter and how many were set aside; 'LATE'; or 'STALE' and the numbers
--- of the changes that are, counted from 0 without 'e', 'i' and 'c'.
+-- of the changes that are.
 -- Nothing is written before everything is compared (S1, S3), and the first write is one that a
 -- server without memory refuses (S5). Each call of the server from a script costs about as much as
 -- a command of a client: what one call can do for the whole batch is one call.
 local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, replicas, counter,
-    reserve = unpack(ARGV, 1, 11)
-local FIRST = 12
-local ARGUMENTS = {p = 15, t = 4, n = 4, e = 9, i = 10, c = 1}
+    reserve, made = unpack(ARGV, 1, 12)
+local MADE = 13
+local FIRST = MADE + tonumber(made) + 1
+local ARGUMENTS = {p = 16, t = 5, n = 5, e = 9, i = 10, c = 1}
 local PLACE_EVERY = 64 -- evidence entries between two that are found by their number
-local VALUES_MAX = 2000 -- of one call, even: the stack of a script holds fewer than 8000
 if not chain_check(chain, string.format('%.0f', tonumber(number) - 1)) then return LOST end
 local clock = redis.call('TIME')
 local age_ms = tonumber(clock[1]) * 1000 + tonumber(clock[2]) / 1000 - tonumber(prepared_ms)
@@ -51,26 +53,35 @@ local function find(hash, id)
     if meta and id ~= '' and id ~= found[2] then versions[hash] = 'a different one' end
 end
 
-local at, change = FIRST, 0
+if any_exists(MADE, FIRST - 2) then
+    local key = MADE
+    for number in string.gmatch(ARGV[FIRST - 1], '%d+') do
+        if redis.call('EXISTS', ARGV[key]) == 1 then stale[#stale + 1] = number end
+        key = key + 1
+    end
+end
+
+local at = FIRST
 while at <= #ARGV do
     local what = ARGV[at]
     if what == 'p' or what == 't' or what == 'n' then
-        local hash = ARGV[at + 1]
-        if before[hash] == nil then find(hash, ARGV[at + 3]) end
-        if versions[hash] ~= ARGV[at + 2] then
-            stale[#stale + 1] = change
+        local hash = ARGV[at + 2]
+        if before[hash] == nil then find(hash, ARGV[at + 4]) end
+        if versions[hash] ~= ARGV[at + 3] then
+            stale[#stale + 1] = ARGV[at + 1]
         elseif what == 'p' then
-            after[hash] = meta_read(ARGV[at + 4])
+            after[hash] = meta_read(ARGV[at + 5])
             versions[hash] = after[hash].version
         end
-        change = change + 1
+    elseif what == 'w' then
+        at = at + 3 + tonumber(ARGV[at + 1])
     elseif what == 'c' then
         if redis.call('HGET', store, 'copier') ~= chain then return TAKEN end
     else
         if what == 'e' and ARGV[at + 1] == '1' then seq, seq_hash = ARGV[at + 2], ARGV[at + 3] end
         positions = positions + 1
     end
-    at = at + ARGUMENTS[what]
+    at = at + (ARGUMENTS[what] or 0)
 end
 if #stale > 1 then return stale end
 
@@ -85,8 +96,8 @@ end
 
 local is_there = {} -- records that have fields by now
 local function put(first)
-    local _, hash, _, _, m, id, fingerprint, tenant, source, record, keep_request, request,
-        keep_outcome, outcome, notice = unpack(ARGV, first, first + 14)
+    local hash, _, _, m, id, fingerprint, tenant, source, record, keep_request, request,
+        keep_outcome, outcome, notice = unpack(ARGV, first, first + 13)
     local key = record_key(hash)
     local fields = {'m', m, 'r', record, 'd', '0', 'i', id, 'f', fingerprint, 't', tenant}
     local gone = {}
@@ -121,16 +132,20 @@ end
 at = FIRST
 while at <= #ARGV do
     local what = ARGV[at]
-    if what == 'p' then
-        put(at)
+    if what == 'w' then
+        local last = at + 2 + tonumber(ARGV[at + 1])
+        redis.call(unpack(ARGV, at + 2, last))
+        at = last + 1
+    elseif what == 'p' then
+        put(at + 2)
     elseif what == 't' then
-        redis.call('HINCRBY', record_key(ARGV[at + 1]), 'd', 1)
+        redis.call('HINCRBY', record_key(ARGV[at + 2]), 'd', 1)
     elseif what == 'e' then
         entry_put(chain, at + 1)
     elseif what == 'i' then
         entry_put(ARGV[at + 1], at + 2) -- the chain has its end already
     end
-    at = at + ARGUMENTS[what]
+    at = at + (ARGUMENTS[what] or 0)
 end
 
 -- ---- indexes -------------------------------------------------------------------------------------

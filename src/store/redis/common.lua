@@ -43,6 +43,18 @@ local function places_of(meta)
     return places
 end
 
+local VALUES_MAX = 2000 -- of one call, even: the stack of a script holds fewer than 8000
+
+-- Whether a key exists that one of these arguments names.
+local function any_exists(from, last)
+    for at = from, last, VALUES_MAX do
+        if redis.call('EXISTS', unpack(ARGV, at, math.min(last, at + VALUES_MAX - 1))) > 0 then
+            return true
+        end
+    end
+    return false
+end
+
 -- The server's time, and the latest time that any process has committed.
 local function clock_reply()
     local now = redis.call('TIME')

@@ -184,6 +184,12 @@ struct redis_stamp {
     struct op_id operation_id;
 };
 
+/* A change that makes a record, whose key no other change of the commit has. */
+struct redis_insert {
+    const struct digest *hash;
+    size_t at; /* in the commit */
+};
+
 /*
  * Fences that a commit set aside for the next batch, so that its prepare need not write: with
  * appendfsync always each write is a flush. They are valid as long as the server's counter is at
@@ -271,6 +277,9 @@ struct redis {
     int64_t prepared_ms;     /* when it was prepared, by the server's time */
     struct buf stamps;       /* struct redis_stamp, sorted: the operations that the batch found */
 
+    struct buf inserts;   /* struct redis_insert, sorted by key: of the commit that is sent */
+    struct buf is_insert; /* of each of its changes: 1 or 0 */
+
     struct redis_listener listener;
     char cautions[REDIS_CAUTIONS_MAX][REDIS_CAUTION_BYTES]; /* promises weakened by settings */
     size_t cautions_count;
@@ -293,6 +302,9 @@ void call_slice(struct redis *self, struct slice bytes);
 void call_text(struct redis *self, const char *text);
 void call_u64(struct redis *self, uint64_t value);
 void call_i64(struct redis *self, int64_t value);
+/* Appends the name of a key of the store, without and with a hash. */
+void call_key(struct redis *self, const char *name);
+void call_record_key(struct redis *self, const struct digest *hash);
 
 /* Connects if necessary; bounded, and not more often than the backoff allows. */
 enum status call_connect(struct redis *self, struct err *err) MUST_CHECK;
@@ -354,7 +366,28 @@ enum status fate_await(struct redis *self, struct err *err) MUST_CHECK;
 /* Takes over what a commit leaves: its head, and the fences that it used. */
 void fate_happened(struct redis *self, const struct store_head *head, uint64_t fence);
 
+/* ---- insert.c ---- */
+
+/* Finds the changes that make a record. E_NOMEM. */
+enum status inserts_find(
+    struct redis *self, const struct commit *commit, struct err *err) MUST_CHECK;
+bool insert_is(const struct redis *self, size_t at);
+/* Appends their keys, which must be absent, and their numbers. */
+void inserts_expect(struct redis *self);
+/* Appends the commands that write them. E_MISUSE: a body does not belong to its record. */
+enum status inserts_put(
+    struct redis *self, const struct commit *commit, struct err *err) MUST_CHECK;
+
 /* ---- commit.c ---- */
+
+/* Appends what the scripts need of a record: its field m. */
+void call_meta(struct redis *self, const struct record *record);
+/* Encodes a record into self->record. */
+enum status record_bytes(
+    struct redis *self, const struct record *record, struct err *err) MUST_CHECK;
+enum status body_check(struct slice bytes, const struct body_ref *body, struct err *err) MUST_CHECK;
+/* Callers that wait for this key must be notified. */
+bool record_is_settled(const struct record *record);
 
 /* Waits until enough replicas have what this connection wrote. E_UNAVAILABLE: too few have. */
 enum status replicas_wait(struct redis *self, struct err *err) MUST_CHECK;

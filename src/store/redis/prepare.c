@@ -1,6 +1,7 @@
 /*
  * Loads everything that a batch needs, by one script.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,32 +36,67 @@ enum status record_take(struct slice bytes, uint64_t touches, struct arena *aren
     return status;
 }
 
+/* The want that this one repeats, or itself. */
+static const struct store_want *want_first(const struct store_want *want)
+{
+    while (want->same != NULL) {
+        want = want->same;
+    }
+    return want;
+}
+
+static void want_name(struct redis *self, const struct store_want *want)
+{
+    const struct store_want *first = want_first(want);
+    if (first->key != NULL) {
+        call_record_key(self, first->key);
+        return;
+    }
+    char name[sizeof first->id->bytes + 6]; /* the id, and the beginning of the key's hash */
+    uint64_t prefix = op_id_prefix(first->id);
+    memcpy(name, first->id->bytes, sizeof first->id->bytes);
+    for (size_t i = 0; i < 6; i++) {
+        name[sizeof first->id->bytes + i] = (char)(unsigned char)(prefix >> (40 - 8 * i));
+    }
+    call_bytes(self, name, sizeof name);
+}
+
+static_assert(STORE_KINDS <= 8, "a set of kinds is one byte");
+static_assert(LIMIT_TENANT_BYTES_MAX <= UCHAR_MAX, "the length of a tenant is one byte");
+
 static void want_ask(struct redis *self, const struct store_want *want)
 {
-    const struct store_want *first = want;
-    while (first->same != NULL) {
-        first = first->same;
-    }
+    const struct store_want *first = want_first(want);
     unsigned bits = want->bodies | (want->source ? WANT_SOURCE : 0u) |
                     (want->same != NULL ? WANT_BODIES_ONLY : 0u);
-    if (first->key != NULL) {
-        call_text(self, "k");
-        call_bytes(self, first->key->bytes, DIGEST_BYTES);
-    } else {
-        char name[sizeof first->id->bytes + 6]; /* the id, and the beginning of the key's hash */
-        uint64_t prefix = op_id_prefix(first->id);
-        memcpy(name, first->id->bytes, sizeof first->id->bytes);
-        for (size_t i = 0; i < 6; i++) {
-            name[sizeof first->id->bytes + i] = (char)(unsigned char)(prefix >> (40 - 8 * i));
-        }
-        call_text(self, "i");
-        call_bytes(self, name, sizeof name);
+    unsigned char rest[4 + LIMIT_TENANT_BYTES_MAX + DIGEST_BYTES] = {first->key != NULL ? 'k' : 'i',
+        (unsigned char)first->kinds, (unsigned char)bits, (unsigned char)want->tenant.len};
+    size_t len = 4 + want->tenant.len;
+    ASSERT(bits <= UCHAR_MAX);
+    ASSERT(want->tenant.len <= LIMIT_TENANT_BYTES_MAX);
+    if (want->tenant.len > 0) {
+        memcpy(rest + 4, want->tenant.data, want->tenant.len);
     }
-    call_u64(self, first->kinds);
-    call_u64(self, bits);
-    call_slice(self, want->tenant);
-    call_bytes(self, want->fingerprint == NULL ? NULL : want->fingerprint->bytes,
-        want->fingerprint == NULL ? 0 : DIGEST_BYTES);
+    if (want->fingerprint != NULL) {
+        memcpy(rest + len, want->fingerprint->bytes, DIGEST_BYTES);
+        len += DIGEST_BYTES;
+    }
+    call_bytes(self, rest, len);
+}
+
+static void wants_ask(struct redis *self, const struct store_batch *batch)
+{
+    bool by_key = true;
+    for (size_t i = 0; i < batch->count; i++) {
+        by_key = by_key && want_first(&batch->wants[i])->key != NULL;
+    }
+    call_text(self, by_key ? "1" : "0");
+    for (size_t i = 0; i < batch->count; i++) {
+        want_name(self, &batch->wants[i]);
+    }
+    for (size_t i = 0; i < batch->count; i++) {
+        want_ask(self, &batch->wants[i]);
+    }
 }
 
 /* Takes a body and checks it against its record (S4). */
@@ -151,6 +187,9 @@ static enum status want_take(struct store_want *want, const redisReply *reply,
     want->record = want->source_record = NULL;
     want->outcome = want->request = SLICE_EMPTY;
     want->body_status = OK;
+    if (reply == NULL) {
+        return OK; /* all of them are absent */
+    }
     if (reply_count(reply) == 0) {
         return reply_malformed(&redis_script_prepare, err);
     }
@@ -250,9 +289,7 @@ static enum status batch_ask(struct redis *self, const struct store_batch *batch
     } else {
         call_text(self, "");
     }
-    for (size_t i = 0; i < batch->count; i++) {
-        want_ask(self, &batch->wants[i]);
-    }
+    wants_ask(self, batch);
     return call_run(self, &redis_script_prepare, ret_reply, err);
 }
 
@@ -299,7 +336,9 @@ static enum status batch_take(struct redis *self, struct store_batch *batch, uin
     const redisReply *reply, struct err *err)
 {
     const redisReply *wants = reply_at(reply, 6);
-    if (!reply_time(self, reply) || wants == NULL || reply_count(wants) != batch->count ||
+    bool all_absent = reply_count(wants) == 0;
+    if (!reply_time(self, reply) || wants == NULL ||
+        (!all_absent && reply_count(wants) != batch->count) ||
         !counts_take(reply_at(reply, 4), reply_at(reply, 5), STORE_KINDS_ASKED, &batch->counts)) {
         return reply_malformed(&redis_script_prepare, err);
     }

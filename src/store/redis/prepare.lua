@@ -1,12 +1,15 @@
 -- ARGV: chain ('' for a reader), commits, incarnation (0: no beat now), now_ms, fences, the fence
--- counter at which this process has enough fences set aside ('': it has not), then for each want: by
--- ('k' key hash, 'i' operation id), key hash or id, kinds, bits, tenant, fingerprint.
--- Returns: seconds, microseconds, mark, fence counter, counts, oldest unknown by kind, wants.
+-- counter at which this process has enough fences set aside ('': it has not), whether every want is
+-- by key (0 or 1), then the name of each want: the key of its record, or its operation id and the
+-- first bytes of its key's hash; then the rest of each want in bytes: by ('k' or 'i'), kinds, bits,
+-- the length of the tenant, tenant, fingerprint.
+-- Returns: seconds, microseconds, mark, fence counter, counts, oldest unknown by kind, wants (empty
+-- if all of them are absent).
 -- Each want: record or false, touches, request or false, outcome or false, source's record or
 -- false, its touches; of an absent record only the first.
 -- A batch whose fences are set aside writes nothing here: a write is a flush of the server's file.
 local OUTCOME, REQUEST, BY_FINGERPRINT, SOURCE, BODIES_ONLY = 1, 2, 4, 8, 16
-local chain, commits, incarnation, now_ms, fences, reserved = unpack(ARGV, 1, 6)
+local chain, commits, incarnation, now_ms, fences, reserved, keys_only = unpack(ARGV, 1, 7)
 if redis.call('EXISTS', store) == 0 then return LOST end
 if chain ~= '' and not chain_check(chain, commits) then return LOST end
 
@@ -25,16 +28,16 @@ end
 
 local function has(bits, one) return bit.band(bits, one) ~= 0 end
 
-local function want_read(hash, bits, tenant, fingerprint)
-    local found = redis.call('HMGET', record_key(hash), 'r', 'd', 'f', 't', 'x')
+local function want_read(key, bits, tenant, fingerprint)
+    local found = redis.call('HMGET', key, 'r', 'd', 'f', 't', 'x')
     if not found[1] then return {false} end
     local reply = {found[1], found[2] or '0', false, false, false, '0'}
     if tenant == '' or tenant == found[4] then -- P9
         if has(bits, BY_FINGERPRINT) then
             bits = bit.bor(bits, fingerprint == found[3] and OUTCOME or REQUEST)
         end
-        if has(bits, REQUEST) then reply[3] = redis.call('HGET', record_key(hash), 'q') end
-        if has(bits, OUTCOME) then reply[4] = redis.call('HGET', record_key(hash), 'o') end
+        if has(bits, REQUEST) then reply[3] = redis.call('HGET', key, 'q') end
+        if has(bits, OUTCOME) then reply[4] = redis.call('HGET', key, 'o') end
     end
     if has(bits, SOURCE) and found[5] then
         local source = redis.call('HMGET', record_key(found[5]), 'r', 'd')
@@ -44,12 +47,20 @@ local function want_read(hash, bits, tenant, fingerprint)
     return reply
 end
 
+local FIRST = 8
+local count = (#ARGV - FIRST + 1) / 2
 local wants = {}
-for at = 7, #ARGV, 6 do
-    local by, name, kinds, bits, tenant, fingerprint = unpack(ARGV, at, at + 5)
-    local hash = name
-    if by == 'i' then hash = find(name, tonumber(kinds)) end
-    wants[#wants + 1] = hash and want_read(hash, tonumber(bits), tenant, fingerprint) or {false}
+if keys_only == '0' or any_exists(FIRST, FIRST + count - 1) then
+    for at = FIRST, FIRST + count - 1 do
+        local key, rest = ARGV[at], ARGV[at + count]
+        local by, kinds, bits, length = string.byte(rest, 1, 4)
+        if by == string.byte('i') then
+            local hash = find(key, kinds)
+            key = hash and record_key(hash)
+        end
+        wants[#wants + 1] = key and want_read(key, bits, string.sub(rest, 5, 4 + length),
+            string.sub(rest, 5 + length)) or {false}
+    end
 end
 
 local fence = redis.call('GET', tag .. 'fence') or '0'

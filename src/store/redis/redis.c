@@ -75,6 +75,8 @@ static void redis_free(struct redis *self)
     buf_release(&self->head);
     buf_release(&self->record);
     buf_release(&self->stamps);
+    buf_release(&self->inserts);
+    buf_release(&self->is_insert);
     (void)pthread_mutex_destroy(&self->mutex);
     const struct mem *mem = self->mem;
     mem_wipe(self, sizeof *self);
@@ -168,6 +170,8 @@ static struct redis *redis_new(const struct mem *mem, const struct redis_url *ur
     buf_init(&self->head, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->record, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->stamps, mem, REDIS_REQUEST_BYTES_MAX);
+    buf_init(&self->inserts, mem, REDIS_REQUEST_BYTES_MAX);
+    buf_init(&self->is_insert, mem, REDIS_REQUEST_BYTES_MAX);
     (void)pthread_mutex_init(&self->mutex, NULL);
     return self;
 }
