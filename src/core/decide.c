@@ -524,8 +524,9 @@ static void unknown(struct decision *decision, const struct record *found,
     }
     struct record *next = keep(decision, found);
     become_unknown(next, request->reason, moment);
-    next->due_ms = next->reconciles ? due_of(request, moment) : 0;
-    put(decision, DECISION_UNKNOWN, "H5", moment);
+    bool is_later = next->reconciles && due_of(request, moment) > moment.now_ms;
+    next->due_ms = is_later ? due_of(request, moment) : next->due_ms;
+    put(decision, DECISION_UNKNOWN, is_later ? "H7" : "H5", moment);
 }
 
 /* The holder has the current fence, and the record is in progress or unknown. */

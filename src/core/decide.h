@@ -64,8 +64,9 @@
  *   H4    released already                    release: released again; anything else: stale_fence,
  *                                             because the right to execute was given up
  *   H5    in_progress or unknown              seal, release, unknown, renew: done, even after the
- *                                             lease ran out (nobody took over). Unknown: if the
- *                                             provider is asked, not before the request's delay
+ *                                             lease ran out (nobody took over)
+ *   H7    in_progress, and its door           unknown with a delay: done, due after the delay (H5:
+ *         reconciles it                       at once)
  *   H6    pending, waiting or dead            what led there: done again; anything else:
  *                                             stale_fence, as H4
  *   T1    in_progress or unknown; retry       done: pending, due later

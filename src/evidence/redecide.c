@@ -799,6 +799,10 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
     struct request request = view->request;
     struct digest effect_id;
     request.effect_id = text_digest(view->request.effect_id, &effect_id);
+    if (request.kind == REQUEST_UNKNOWN && slice_is(view->rule, "H5")) {
+        /* Before rule H7 there was no delay here. An entry could have one, which was ignored. */
+        request.delay_ms = request.not_before_ms = 0;
+    }
     if (known != NULL) {
         copy = *known;
         record_expand(&copy, view->keyed ? &view->request.key : &nameless, &found);

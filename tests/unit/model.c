@@ -42,6 +42,7 @@
 #define GRANTED      FACT(33) /* at least once */
 #define HAS_EFFECTS  FACT(34) /* a command whose handler has run */
 #define ASKS_WAITING FACT(35)
+#define ASKED_LATER  FACT(36) /* its provider is, and the request says when */
 
 #define OF(kind) (1u << REQUEST_##kind)
 #define HOLDER                                                                                     \
@@ -152,6 +153,7 @@ static const struct row rows[] = {
     {"H6", OF(WAIT), WAITING, 0, DECISION_DONE, DO_NOTHING, true},
     {"H6", HOLDER, 0, RUNNING | UNKNOWN, DECISION_STALE_FENCE, DO_NOTHING, false},
     {"H5", OF(UNKNOWN), UNKNOWN, 0, DECISION_UNKNOWN, DO_NOTHING, true},
+    {"H7", OF(UNKNOWN), RUNNING | ASKED_LATER, 0, DECISION_UNKNOWN, DO_GIVE_UP, false},
     {"H5", OF(UNKNOWN), RUNNING, 0, DECISION_UNKNOWN, DO_GIVE_UP, false},
     {"H5", OF(SEAL), 0, 0, DECISION_SEALED, DO_SEAL, false},
     {"H5", OF(RELEASE), 0, 0, DECISION_RELEASED, DO_RELEASE, false},
@@ -228,10 +230,10 @@ static const struct row rows[] = {
 
 const char *const model_rules[] = {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10",
     "B11", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "C1", "C2", "C3", "C4", "C5", "H1", "H2", "H3",
-    "H4", "H5", "H6", "T1", "T2", "T3", "T4", "T5", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8",
-    "J1", "J2", "J3", "J4", "J5", "W1", "W2", "W3", "W4", "W5", "W7", "X1", "X2", "X3", "X4", "X5",
-    "U1", "U2", "U3", "Q1", "Q2", "Q3", "Q4", "K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8", "A1",
-    NULL};
+    "H4", "H5", "H6", "H7", "T1", "T2", "T3", "T4", "T5", "N1", "N2", "N3", "N4", "N5", "N6", "N7",
+    "N8", "J1", "J2", "J3", "J4", "J5", "W1", "W2", "W3", "W4", "W5", "W7", "X1", "X2", "X3", "X4",
+    "X5", "U1", "U2", "U3", "Q1", "Q2", "Q3", "Q4", "K1", "K2", "K3", "K4", "K5", "K6", "K7", "K8",
+    "A1", NULL};
 
 /* Where a field's new value comes from. */
 enum from {
@@ -487,6 +489,8 @@ static uint64_t facts_of(
     facts |= found->attempt > 0 ? GRANTED : 0;
     facts |= found->attempt > 0 && found->kind == RECORD_COMMAND ? HAS_EFFECTS : 0;
     facts |= is_used_up(found, request, moment.now_ms) ? USED_UP : 0;
+    facts |=
+        found->reconciles && wanted_ms(request, moment.now_ms) > moment.now_ms ? ASKED_LATER : 0;
     facts |= in_life(found->kind, request) ? IN_LIFE : 0;
     facts |= found->holder != 0 && found->holder != request->holder ? HELD : 0;
     return facts;

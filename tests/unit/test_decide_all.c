@@ -95,6 +95,7 @@ static void add_enqueues(struct explorer *all, bool small)
         request.fingerprint = i % 2 ? print_b : print_a;
         request.policy.retry_failed = request.policy.retry_rejected = i / 2 % 2;
         request.delay_ms = i / 4 % 2 ? DELAY_MS : 0;
+        request.door = small && i / 4 % 2 ? RECORD_DOOR_INBOX : 0; /* which reconciles */
         request.status = i / 8 % 2 ? RECORD_WAITING : 0;
         request.fingerprint_version = i / 16 % 2 ? 2 : 1;
         if (i / 32 % 2) {
@@ -242,6 +243,9 @@ static void collect_requests(struct explorer *all, enum record_kind kind, bool s
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         add_aimed(all, holder_request(plain[i], &any), small);
     }
+    struct request later = holder_request(REQUEST_UNKNOWN, &any);
+    later.delay_ms = DELAY_MS;
+    add_aimed(all, later, small);
     struct request renew = holder_request(REQUEST_RENEW, &any);
     renew.policy.lease_ms = LEASE_MS_OTHER;
     renew.holder = LIVING;
