@@ -11,7 +11,8 @@
 --       of those to be found by their number, how many arguments, fields and values of the item
 --       (pack.c). The chain is ours, or in an unfinished copy one of the other store
 --   'c' nothing: this process must be the one that goes on with the copy
---   'w' how many arguments, a command, its arguments: part of a record that is made (insert.c)
+--   'h' how many arguments, fields and values: of the next record that is made (insert.c)
+--   'w' how many arguments, a command, its arguments: for the records that are made
 -- Returns: 'OK', the fence counter and how many were set aside; 'LATE'; or 'STALE' and the numbers
 -- of the changes that are.
 -- Nothing is written before everything is compared (S1, S3), and the first write is one that a
@@ -73,6 +74,8 @@ while at <= #ARGV do
             after[hash] = meta_read(ARGV[at + 5])
             versions[hash] = after[hash].version
         end
+    elseif what == 'h' then
+        at = at + 2 + tonumber(ARGV[at + 1])
     elseif what == 'w' then
         at = at + 3 + tonumber(ARGV[at + 1])
     elseif what == 'c' then
@@ -133,9 +136,14 @@ local function entries_put(of, count, places, from, last)
 end
 
 at = FIRST
+local key = MADE
 while at <= #ARGV do
     local what = ARGV[at]
-    if what == 'w' then
+    if what == 'h' then
+        local last = at + 1 + tonumber(ARGV[at + 1])
+        redis.call('HSET', ARGV[key], unpack(ARGV, at + 2, last))
+        at, key = last + 1, key + 1
+    elseif what == 'w' then
         local last = at + 2 + tonumber(ARGV[at + 1])
         redis.call(unpack(ARGV, at + 2, last))
         at = last + 1
