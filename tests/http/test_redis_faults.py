@@ -12,6 +12,7 @@ import fences
 from redis_servers import (Load, RedisStoreServer, check_sealed, servers, wait_granted, with_load)
 from once_server import LONG, Broken, until
 from stepping_clock import SteppingClock
+from test_batch import batch
 from test_linearizable import judge, run_clients
 
 pytestmark = pytest.mark.skipif(not servers.Redis.installed(), reason="there is no redis-server")
@@ -374,6 +375,51 @@ def test_damage_is_found(redis, once, what):
     done = server.cli("verify", "--json", "--store", redis.url)
     found = json.loads(done.stdout)
     assert found["ok"] == (done.returncode == 0) == (what == "nothing"), done.stdout
+
+
+@pytest.mark.parametrize("damage", ["", "first_seen", "default"])
+def test_damage_in_an_item_of_several_entries_is_found(redis, once, damage):
+    """Entries of one commit share an item of the stream: in their text, or in their tenant."""
+    server = once(redis.url)
+    batch(server, [{"scope": "s", "key": f"k{number}", "payload": {}} for number in range(3)])
+    server.stop()
+    write_again = """
+local all = redis.call('XRANGE', KEYS[1], '-', '+')
+redis.call('DEL', KEYS[1])
+for _, one in ipairs(all) do
+    local fields, damage = one[2], ARGV[1]
+    if fields[3] == 'n' and #damage > 0 then
+        local at = string.find(fields[12], damage, 1, true)
+        fields[12] = string.sub(fields[12], 1, at) .. 'X' .. string.sub(fields[12], at + 2)
+    end
+    redis.call('XADD', KEYS[1], one[1], unpack(fields))
+end
+return #all"""
+    assert int(redis.cli("EVAL", write_again, 1, "{once}:entries", damage)) < 3
+    done = server.cli("verify", "--json", "--store", redis.url)
+    assert json.loads(done.stdout)["ok"] == (done.returncode == 0) == (damage == ""), done.stdout
+
+
+def test_a_store_of_format_1_is_taken_over_and_earlier_versions_keep_out(redis, once):
+    """Its items have one entry each and its records are the same; a later format is refused."""
+    server = once(redis.url)
+    with server.wire() as wire:
+        grants = [fences.begin(wire, f"k{number}", {}) for number in range(3)]
+    server.stop()
+    redis.ask("HSET", "{once}:store", "format", "1")
+    assert server.cli("verify", "--redecide", "--store", redis.url).returncode == 0
+    assert redis.cli("HGET", "{once}:store", "format") == "1"  # a reader changes nothing
+    server = once(redis.url)
+    assert redis.cli("HGET", "{once}:store", "format") == "2"
+    with server.wire() as wire:
+        for grant in grants:
+            assert fences.seal(wire, grant.operation_id, grant.fence, {}).decision == "sealed"
+    batch(server, [{"scope": "s", "key": f"new{number}", "payload": {}} for number in range(3)])
+    server.stop()
+    assert server.cli("verify", "--redecide", "--store", redis.url).returncode == 0
+    redis.ask("HSET", "{once}:store", "format", "3")
+    done = server.cli("verify", "--store", redis.url)
+    assert done.returncode != 0 and "knows formats 1 and 2" in done.stderr, done
 
 
 # --- What weakens a promise is said ---------------------------------------------------------------

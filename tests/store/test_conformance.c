@@ -1361,6 +1361,42 @@ static void entries_are_dense_and_notes_are_apart(void **state)
     assert_int_equal(both.count, 2);
 }
 
+/* A store may keep the entries of one commit together; they are still read one by one. */
+static void a_cursor_may_be_in_the_middle_of_a_commit(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err;
+    struct op_id none = {{0}};
+    enum { COUNT = 150 };
+    struct change changes[COUNT] = {{.kind = CHANGE_NONE}};
+    for (unsigned i = 0; i < COUNT; i++) {
+        changes[i].entry = kit_entry(fixture->store, &none, "{\"a\":1}");
+        struct entry *entry = &changes[i].entry;
+        if (i > 0) {
+            entry->seq += i;
+            digest_sha256_2(&changes[i - 1].entry.hash, sizeof entry->hash, entry->bytes.data,
+                entry->bytes.len, &entry->hash);
+        }
+    }
+    struct commit commit = {.changes = changes, .count = COUNT};
+    assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
+    assert_int_equal(fixture->store->ops->flush(fixture->store, &err), OK);
+    for (uint64_t after = 0; after <= COUNT; after++) {
+        struct seen rest = {.next = after + 1, .text = "{\"a\":1}"};
+        struct entry_range range = {.after = entry_cursor_own(fixture->store, after)};
+        assert_int_equal(
+            fixture->store->ops->entries(fixture->store, &range, see, &rest, &err), OK);
+        assert_int_equal(rest.count, COUNT - after);
+    }
+    struct entry_pace pace = {.bytes_max = 1};
+    struct entry_range paced = {.pace = &pace};
+    struct seen all = {.next = 1};
+    while (!pace.done) {
+        assert_int_equal(fixture->store->ops->entries(fixture->store, &paced, see, &all, &err), OK);
+    }
+    assert_int_equal(all.count, COUNT);
+}
+
 /* A reader sees the keys 1 to 3 at these versions, 0 for absent, and all else as it was then. */
 static void assert_read(struct fixture *fixture, struct store *reader, const uint64_t versions[3])
 {
@@ -1586,6 +1622,7 @@ int main(void)
             ON_SUBJECT(paced_entries_go_on_where_they_stopped),
             ON_SUBJECT(an_entry_keeps_its_tenant_and_is_found_by_it),
             ON_SUBJECT(entries_are_dense_and_notes_are_apart),
+            ON_SUBJECT(a_cursor_may_be_in_the_middle_of_a_commit),
             ON_SUBJECT(a_reader_sees_what_is_flushed_and_nothing_else),
             ON_SUBJECT(the_identity_stays),
             ON_SUBJECT(it_agrees_with_the_reference),

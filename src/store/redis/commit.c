@@ -121,54 +121,36 @@ static enum status change_put(
     return change->kind == CHANGE_PUT ? record_put(self, change, err) : OK;
 }
 
-static void entry_rest(struct redis *self, const struct entry *entry, const struct digest *previous)
+/* Appends an entry to the pack: of our own chain, where it must follow the head, which advances; or
+ * of a different chain, unchanged. */
+static enum status entry_put(struct redis *self, struct redis_pack *pack,
+    const struct change *change, struct store_head *head, struct err *err)
 {
-    call_u64(self, (uint64_t)entry->kind);
-    call_u64(self, entry->seq);
-    call_bytes(self, entry->hash.bytes, DIGEST_BYTES);
-    call_bytes(self, previous->bytes, DIGEST_BYTES);
-    call_bytes(self, entry->operation_id.bytes, sizeof entry->operation_id.bytes);
-    call_slice(self, entry->tenant);
-    call_i64(self, entry->time_ms);
-    call_slice(self, entry->bytes);
-}
-
-/* Appends an entry of a different chain, unchanged. */
-static void entry_inherit(struct redis *self, const struct change *change)
-{
-    char chain[UUID_TEXT_BYTES];
     const struct entry *entry = &change->entry;
-    ASSERT(change->prev_hash != NULL);
-    call_text(self, "i");
-    call_text(self, uuid_put(chain, entry->chain_id));
-    entry_rest(self, entry, change->prev_hash);
-}
-
-/* Appends an entry, which must follow the head; the head advances. */
-static enum status entry_put(
-    struct redis *self, const struct entry *entry, struct store_head *head, struct err *err)
-{
     if (entry->bytes.len == 0) {
         return OK;
+    }
+    if (change->prev_hash != NULL) {
+        return pack_add(self, pack, entry, entry->chain_id, change->prev_hash, err);
     }
     bool is_evidence = entry->kind == ENTRY_EVIDENCE;
     if (is_evidence && entry->seq != head->seq + 1) {
         return err_set(
             err, E_MISUSE, "entry %" PRIu64 " does not follow %" PRIu64, entry->seq, head->seq);
     }
-    call_text(self, "e");
-    entry_rest(self, entry, &head->hash);
+    enum status status = pack_add(self, pack, entry, self->identity.chain_id, &head->hash, err);
     if (is_evidence) {
         head->seq = entry->seq;
         head->hash = entry->hash;
     }
-    return OK;
+    return status;
 }
 
 static enum status request_put(
     struct redis *self, const struct commit *commit, struct store_head *ret_head, struct err *err)
 {
     struct store_head head = self->head_now;
+    struct redis_pack pack;
     enum status status = inserts_find(self, commit, err);
     ASSERT(self->chain[0] != '\0');                             /* a reader cannot commit */
     ASSERT(self->now.time_ms >= self->head_now.moment.time_ms); /* S8 */
@@ -188,15 +170,14 @@ static enum status request_put(
     if (commit->inherits) {
         call_text(self, "c");
     }
+    pack_begin(self, &pack);
     for (size_t i = 0; i < commit->count && status == OK; i++) {
         const struct change *change = &commit->changes[i];
         status = insert_is(self, i) ? OK : change_put(self, change, i, err);
-        if (commit->inherits && change->entry.bytes.len > 0) {
-            entry_inherit(self, change);
-        } else {
-            status = status == OK ? entry_put(self, &change->entry, &head, err) : status;
-        }
+        ASSERT(change->entry.bytes.len == 0 || commit->inherits == (change->prev_hash != NULL));
+        status = status == OK ? entry_put(self, &pack, change, &head, err) : status;
     }
+    status = status == OK ? pack_end(self, &pack, err) : status;
     *ret_head = head;
     return status == OK ? inserts_put(self, commit, err) : status;
 }
@@ -396,7 +377,7 @@ static enum status retain_some(struct redis *self, int64_t boot_ms, bool *ret_mo
         status = call_fail(self, reply_malformed(&redis_script_retain, err));
     }
     freeReplyObject(reply);
-    *ret_more = status == OK && count == REDIS_RETAIN_MAX;
+    *ret_more = status == OK && count >= REDIS_RETAIN_MAX;
     self->retained_ms = status != OK || *ret_more ? self->retained_ms : boot_ms;
     return status;
 }

@@ -7,10 +7,12 @@
 --       keep outcome, outcome, notice
 --   't' its number, key hash, version expected, operation id expected
 --   'n' the same, and nothing changes: the entry that follows was decided on that version
---   'e' kind, seq, hash, previous hash, operation id, tenant, time_ms, bytes
---   'i' chain, and then as 'e': of a different store, into an unfinished copy of it
+--   'e' chain, how many entries, number and hash of the last that is evidence (0: none is), SEQ:NTH
+--       of those to be found by their number, how many arguments, fields and values of the item
+--       (pack.c). The chain is ours, or in an unfinished copy one of the other store
 --   'c' nothing: this process must be the one that goes on with the copy
---   'w' how many arguments, a command, its arguments: part of a record that is made (insert.c)
+--   'h' how many arguments, fields and values: of the next record that is made (insert.c)
+--   'w' how many arguments, a command, its arguments: for the records that are made
 -- Returns: 'OK', the fence counter and how many were set aside; 'LATE'; or 'STALE' and the numbers
 -- of the changes that are.
 -- Nothing is written before everything is compared (S1, S3), and the first write is one that a
@@ -20,8 +22,7 @@ local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, 
     reserve, made = unpack(ARGV, 1, 12)
 local MADE = 13
 local FIRST = MADE + tonumber(made) + 1
-local ARGUMENTS = {p = 16, t = 5, n = 5, e = 9, i = 10, c = 1}
-local PLACE_EVERY = 64 -- evidence entries between two that are found by their number
+local ARGUMENTS = {p = 16, t = 5, n = 5, c = 1}
 if not chain_check(chain, string.format('%.0f', tonumber(number) - 1)) then return LOST end
 local clock = redis.call('TIME')
 local age_ms = tonumber(clock[1]) * 1000 + tonumber(clock[2]) / 1000 - tonumber(prepared_ms)
@@ -73,13 +74,18 @@ while at <= #ARGV do
             after[hash] = meta_read(ARGV[at + 5])
             versions[hash] = after[hash].version
         end
+    elseif what == 'h' then
+        at = at + 2 + tonumber(ARGV[at + 1])
     elseif what == 'w' then
         at = at + 3 + tonumber(ARGV[at + 1])
     elseif what == 'c' then
         if redis.call('HGET', store, 'copier') ~= chain then return TAKEN end
     else
-        if what == 'e' and ARGV[at + 1] == '1' then seq, seq_hash = ARGV[at + 2], ARGV[at + 3] end
-        positions = positions + 1
+        if ARGV[at + 1] == chain and ARGV[at + 3] ~= '0' then
+            seq, seq_hash = ARGV[at + 3], ARGV[at + 4]
+        end
+        positions = positions + tonumber(ARGV[at + 2])
+        at = at + 7 + tonumber(ARGV[at + 6])
     end
     at = at + (ARGUMENTS[what] or 0)
 end
@@ -119,20 +125,25 @@ local function put(first)
 end
 
 local position = positions > 0 and redis.call('INCRBY', tag .. 'position', positions) - positions
-local function entry_put(of, first)
-    local kind, seq_of, hash, previous, id, tenant, time_ms, bytes = unpack(ARGV, first, first + 7)
-    position = position + 1
-    redis.call('XADD', entries, string.format('%.0f-1', position), 'c', of, 'k', kind, 's', seq_of,
-        'h', hash, 'p', previous, 'o', id, 't', tenant, 'm', time_ms, 'b', bytes)
-    if kind == '1' and tonumber(seq_of) % PLACE_EVERY == 1 then
-        redis.call('ZADD', tag .. 'places:' .. of, seq_of, string.format('%.0f', position))
+-- An item has the position of the last entry in it.
+local function entries_put(of, count, places, from, last)
+    for seq_of, nth in string.gmatch(places, '(%d+):(%d+)') do
+        redis.call('ZADD', tag .. 'places:' .. of, seq_of,
+            string.format('%.0f', position + tonumber(nth)))
     end
+    position = position + count
+    redis.call('XADD', entries, string.format('%.0f-1', position), unpack(ARGV, from, last))
 end
 
 at = FIRST
+local key = MADE
 while at <= #ARGV do
     local what = ARGV[at]
-    if what == 'w' then
+    if what == 'h' then
+        local last = at + 1 + tonumber(ARGV[at + 1])
+        redis.call('HSET', ARGV[key], unpack(ARGV, at + 2, last))
+        at, key = last + 1, key + 1
+    elseif what == 'w' then
         local last = at + 2 + tonumber(ARGV[at + 1])
         redis.call(unpack(ARGV, at + 2, last))
         at = last + 1
@@ -141,9 +152,9 @@ while at <= #ARGV do
     elseif what == 't' then
         redis.call('HINCRBY', record_key(ARGV[at + 2]), 'd', 1)
     elseif what == 'e' then
-        entry_put(chain, at + 1)
-    elseif what == 'i' then
-        entry_put(ARGV[at + 1], at + 2) -- the chain has its end already
+        local last = at + 6 + tonumber(ARGV[at + 6])
+        entries_put(ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 5], at + 7, last)
+        at = last + 1
     end
     at = at + (ARGUMENTS[what] or 0)
 end

@@ -33,7 +33,7 @@ enum {
     REDIS_RETAIN_MAX = 256,              /* entries that one script removes */
     REDIS_SCAN_LOOKS = 512,              /* keys visited by one script */
     REDIS_SCAN_READS = 64,               /* records read by one script, unless more are requested */
-    REDIS_ENTRIES = 64,                  /* read at once */
+    REDIS_ITEMS = 16,                    /* of evidence, read at once */
     REDIS_CAUTIONS_MAX = 4,              /* one for each thing that settings.c checks */
     REDIS_CAUTION_BYTES = 192,
     REDIS_CHAINS = 64,    /* likewise */
@@ -190,6 +190,17 @@ struct redis_insert {
     size_t at; /* in the commit */
 };
 
+/* Entries of one chain that share an item of the stream; self->packed has their bytes. */
+struct redis_pack {
+    unsigned char chain_id[16];
+    const struct entry *first; /* the caller's … */
+    struct digest before;      /* … and the hash of the entry before it */
+    size_t count;
+    uint64_t seq;       /* of the last that is evidence; 0: none is */
+    struct digest hash; /* likewise */
+    int64_t time_ms;    /* the latest */
+};
+
 /*
  * Fences that a commit set aside for the next batch, so that its prepare need not write: with
  * appendfsync always each write is a flush. They are valid as long as the server's counter is at
@@ -279,6 +290,8 @@ struct redis {
 
     struct buf inserts;   /* struct redis_insert, sorted by key: of the commit that is sent */
     struct buf is_insert; /* of each of its changes: 1 or 0 */
+    struct buf packed;    /* entries of that commit, in the form of pack.c … */
+    struct buf places;    /* … and "SEQ:NTH " of those that are found by their number */
 
     struct redis_listener listener;
     char cautions[REDIS_CAUTIONS_MAX][REDIS_CAUTION_BYTES]; /* promises weakened by settings */
@@ -365,6 +378,18 @@ enum status fate_settle(struct redis *self, struct err *err) MUST_CHECK;
 enum status fate_await(struct redis *self, struct err *err) MUST_CHECK;
 /* Takes over what a commit leaves: its head, and the fences that it used. */
 void fate_happened(struct redis *self, const struct store_head *head, uint64_t fence);
+
+/* ---- pack.c ---- */
+
+void pack_begin(struct redis *self, struct redis_pack *pack);
+/* Adds an entry, which must stay until pack_end. E_NOMEM. */
+enum status pack_add(struct redis *self, struct redis_pack *pack, const struct entry *entry,
+    const unsigned char chain_id[16], const struct digest *previous, struct err *err) MUST_CHECK;
+/* Appends the item to the request, if there is anything in it. E_NOMEM. */
+enum status pack_end(struct redis *self, struct redis_pack *pack, struct err *err) MUST_CHECK;
+/* Takes the first entry off the bytes. False: they are not in their form. The chain is not set. */
+bool entry_unpack(
+    struct slice *bytes, struct entry *ret_entry, struct digest *ret_previous) MUST_CHECK;
 
 /* ---- insert.c ---- */
 

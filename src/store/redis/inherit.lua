@@ -5,14 +5,14 @@
 --   'count':  nothing. Returns: how many entries were taken over
 --   'finish': nothing. It is a store from now on
 local chain, act = ARGV[1], ARGV[2]
-if act == 'count' then return redis.call('XLEN', entries) end
+if act == 'count' then return tonumber(redis.call('GET', tag .. 'position') or '0') end
 if act == 'take' then
     redis.call('HSET', store, 'copier', chain)
     return 1
 end
 if redis.call('HGET', store, 'copier') ~= chain then return TAKEN end
 if act == 'finish' then
-    redis.call('HSET', store, 'format', '1')
+    redis.call('HSET', store, 'format', '2')
     redis.call('HDEL', store, 'copy_of', 'copy_origin', 'copier')
     return 1
 end

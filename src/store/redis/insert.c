@@ -129,8 +129,8 @@ static enum status record_insert(struct redis *self, const struct change *change
     }
     size_t fields =
         5 + (size_t)has_source + (change->request_body.len > 0) + (change->outcome_body.len > 0);
-    command_put(self, "HSET", 1 + 2 * fields);
-    call_record_key(self, &record->key.hash);
+    call_text(self, "h"); /* the script has its key: they are in the same order */
+    call_u64(self, 2 * fields);
     call_text(self, "m");
     call_meta(self, record);
     field_put(self, "r", buf_view(&self->record));

@@ -294,7 +294,7 @@ enum status redis_due(struct store *store, const struct store_due_filter *filter
 
 /* ---- evidence ------------------------------------------------------------------------------- */
 
-enum { ENTRY_FIELDS = 18 }; /* names and values; commit.lua writes them */
+enum { ENTRY_FIELDS = 18, PACKED_FIELDS = 12 }; /* names and values; pack.c writes them */
 
 static bool bytes_take(const redisReply *reply, void *ret_bytes, size_t size)
 {
@@ -306,33 +306,54 @@ static bool bytes_take(const redisReply *reply, void *ret_bytes, size_t size)
     return true;
 }
 
-/* Takes one entry of the stream and its position. */
-static bool entry_take(const redisReply *item, struct entry *ret_entry, struct digest *ret_previous,
-    uint64_t *ret_position)
+/* An item of the stream: one entry, or the bytes of several. */
+struct redis_item {
+    uint64_t position; /* of its last entry */
+    uint64_t count;
+    struct slice packed; /* if there are several */
+    struct entry entry;  /* the one; of several only its chain is set */
+    struct digest previous;
+};
+
+static bool fields_take(const redisReply *fields, struct redis_item *ret_item)
 {
-    const redisReply *fields = reply_at(item, 1);
-    struct slice id;
-    struct slice chain;
-    struct entry entry = {.kind = ENTRY_EVIDENCE};
+    struct entry *entry = &ret_item->entry;
     uint64_t kind = 0;
     uint64_t time_ms = 0;
-    if (reply_count(fields) != ENTRY_FIELDS || !reply_text(reply_at(item, 0), &id) || id.len < 3 ||
-        !text_u64(slice_of(id.data, id.len - 2), ret_position) ||
-        !reply_text(reply_at(fields, 1), &chain) || !uuid_read(chain, entry.chain_id) ||
-        !reply_u64(reply_at(fields, 3), &kind) || !reply_u64(reply_at(fields, 5), &entry.seq) ||
-        !hash_take(reply_at(fields, 7), &entry.hash) ||
-        !hash_take(reply_at(fields, 9), ret_previous) ||
-        !bytes_take(reply_at(fields, 11), entry.operation_id.bytes, 16) ||
-        !reply_text(reply_at(fields, 13), &entry.tenant) ||
+    if (!reply_u64(reply_at(fields, 3), &kind) || !reply_u64(reply_at(fields, 5), &entry->seq) ||
+        !hash_take(reply_at(fields, 7), &entry->hash) ||
+        !hash_take(reply_at(fields, 9), &ret_item->previous) ||
+        !bytes_take(reply_at(fields, 11), entry->operation_id.bytes, 16) ||
+        !reply_text(reply_at(fields, 13), &entry->tenant) ||
         !reply_u64(reply_at(fields, 15), &time_ms) || time_ms > INT64_MAX ||
-        !reply_text(reply_at(fields, 17), &entry.bytes) ||
+        !reply_text(reply_at(fields, 17), &entry->bytes) ||
         (kind != ENTRY_EVIDENCE && kind != ENTRY_CHECKPOINT)) {
         return false;
     }
-    entry.kind = (enum entry_kind)kind;
-    entry.time_ms = (int64_t)time_ms;
-    *ret_entry = entry;
+    entry->kind = (enum entry_kind)kind;
+    entry->time_ms = (int64_t)time_ms;
+    ret_item->count = 1;
     return true;
+}
+
+static bool item_take(const redisReply *reply, struct redis_item *ret_item)
+{
+    const redisReply *fields = reply_at(reply, 1);
+    size_t count = reply_count(fields);
+    struct slice id;
+    struct slice chain;
+    *ret_item = (struct redis_item){.count = 0};
+    if (!reply_text(reply_at(reply, 0), &id) || id.len < 3 ||
+        !text_u64(slice_of(id.data, id.len - 2), &ret_item->position) ||
+        !reply_text(reply_at(fields, 1), &chain) || !uuid_read(chain, ret_item->entry.chain_id)) {
+        return false;
+    }
+    if (count == ENTRY_FIELDS) {
+        return fields_take(fields, ret_item);
+    }
+    return count == PACKED_FIELDS && reply_u64(reply_at(fields, 3), &ret_item->count) &&
+           ret_item->count > 0 && ret_item->count <= ret_item->position &&
+           reply_text(reply_at(fields, 11), &ret_item->packed);
 }
 
 /* The position after which a reading begins. */
@@ -371,23 +392,57 @@ struct redis_reading {
     bool done;
 };
 
-static bool entry_pass(struct redis_reading *on, const redisReply *item)
+static void entry_pass(
+    struct redis_reading *on, const struct entry *entry, const struct digest *previous)
 {
-    struct entry entry;
-    struct digest previous;
-    if (!entry_take(item, &entry, &previous, &on->position)) {
+    struct entry_pace *pace = on->pace;
+    on->bytes += entry->bytes.len;
+    pace->hash = entry->kind == ENTRY_EVIDENCE ? *previous : pace->hash;
+    if (on->range->pace == NULL || entry->kind == ENTRY_EVIDENCE) {
+        on->stopped = entry_match(on->range, entry) && !on->visit(on->context, entry);
+    }
+    if (entry->kind == ENTRY_EVIDENCE) {
+        memcpy(pace->at.chain_id, entry->chain_id, sizeof pace->at.chain_id);
+        pace->at.seq = entry->seq;
+        pace->hash = entry->hash;
+    }
+}
+
+static bool reading_is_over(const struct redis_reading *on)
+{
+    return on->stopped || on->bytes >= on->pace->bytes_max;
+}
+
+/* Passes the entries of an item that come after the position. False: it is not in its form. */
+static bool item_pass(struct redis_reading *on, const redisReply *reply)
+{
+    struct redis_item item;
+    if (!item_take(reply, &item)) {
         return false;
     }
-    struct entry_pace *pace = on->pace;
-    on->bytes += entry.bytes.len;
-    pace->hash = entry.kind == ENTRY_EVIDENCE ? previous : pace->hash;
-    if (on->range->pace == NULL || entry.kind == ENTRY_EVIDENCE) {
-        on->stopped = entry_match(on->range, &entry) && !on->visit(on->context, &entry);
+    if (item.count == 1 && item.packed.len == 0) {
+        on->position = item.position;
+        entry_pass(on, &item.entry, &item.previous);
+        return true;
     }
-    if (entry.kind == ENTRY_EVIDENCE) {
-        memcpy(pace->at.chain_id, entry.chain_id, sizeof pace->at.chain_id);
-        pace->at.seq = entry.seq;
-        pace->hash = entry.hash;
+    for (uint64_t left = item.count; left > 0; left--) {
+        struct entry entry;
+        if (reading_is_over(on)) {
+            on->done = false;
+            return true;
+        }
+        if (!entry_unpack(&item.packed, &entry, &item.previous)) {
+            return false;
+        }
+        uint64_t position = item.position - left + 1;
+        memcpy(entry.chain_id, item.entry.chain_id, sizeof entry.chain_id);
+        if (position > on->position) {
+            on->position = position;
+            entry_pass(on, &entry, &item.previous);
+        }
+        if (left == 1 && item.packed.len > 0) {
+            return false;
+        }
     }
     return true;
 }
@@ -397,21 +452,23 @@ static enum status entries_page(struct redis *self, struct redis_reading *on, st
 {
     char key[REDIS_NAME_BYTES_MAX + 16];
     char from[32];
+    char count[16];
     redisReply *reply = NULL;
     (void)snprintf(key, sizeof key, "{%s}:entries", self->url.name);
     (void)snprintf(from, sizeof from, "%" PRIu64, on->position + 1);
-    const char *words[] = {"XRANGE", key, from, "+", "COUNT", "64"};
+    (void)snprintf(count, sizeof count, "%d", REDIS_ITEMS);
+    const char *words[] = {"XRANGE", key, from, "+", "COUNT", count};
     enum status status = call_words(self, words, 6, &reply, err);
     if (status != OK) {
         return status;
     }
-    on->done = reply_count(reply) < REDIS_ENTRIES;
+    on->done = reply_count(reply) < REDIS_ITEMS;
     for (size_t i = 0; i < reply_count(reply) && status == OK; i++) {
-        if (on->stopped || on->bytes >= on->pace->bytes_max) {
+        if (reading_is_over(on)) {
             on->done = false;
             break;
         }
-        if (!entry_pass(on, reply_at(reply, i))) {
+        if (!item_pass(on, reply_at(reply, i))) {
             status = err_set(err, E_CORRUPT, "an entry of the stream is not in its form");
         }
     }

@@ -77,6 +77,8 @@ static void redis_free(struct redis *self)
     buf_release(&self->stamps);
     buf_release(&self->inserts);
     buf_release(&self->is_insert);
+    buf_release(&self->packed);
+    buf_release(&self->places);
     (void)pthread_mutex_destroy(&self->mutex);
     const struct mem *mem = self->mem;
     mem_wipe(self, sizeof *self);
@@ -172,6 +174,8 @@ static struct redis *redis_new(const struct mem *mem, const struct redis_url *ur
     buf_init(&self->stamps, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->inserts, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->is_insert, mem, REDIS_REQUEST_BYTES_MAX);
+    buf_init(&self->packed, mem, REDIS_REQUEST_BYTES_MAX);
+    buf_init(&self->places, mem, REDIS_REQUEST_BYTES_MAX);
     (void)pthread_mutex_init(&self->mutex, NULL);
     return self;
 }
@@ -198,9 +202,9 @@ static enum status store_take(struct redis *self, const redisReply *reply, struc
         secret.len != sizeof self->shared.fingerprint_key) {
         return reply_malformed(&redis_script_open, err);
     }
-    if (!slice_is(format, "1")) {
+    if (!slice_is(format, "1") && !slice_is(format, "2")) {
         return err_set(err, E_INVALID,
-            "the store '%s' has format %.*s, and this version of Once knows format 1",
+            "the store '%s' has format %.*s, and this version of Once knows formats 1 and 2",
             self->url.name, SLICE_ARGS(format));
     }
     memcpy(self->shared.fingerprint_key, secret.data, secret.len);

@@ -1,4 +1,4 @@
--- ARGV: evidence decided before this goes (ms), at most.
+-- ARGV: evidence decided before this goes (ms), about how many entries at most.
 -- Returns: how many entries went.
 -- The oldest go first, in the order of the stream; each chain keeps the number and hash of the last
 -- one that it lost, so that what is left can be checked. The chains themselves stay: checkpoints of
@@ -6,11 +6,21 @@
 local before, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 local last, lost = {}, 0
 local upto = false
-for _, item in ipairs(redis.call('XRANGE', entries, '-', '+', 'COUNT', most)) do
-    local fields = item[2]
-    if tonumber(fields[16]) >= before then break end
-    if fields[4] == '1' then last[fields[2]] = {fields[6], fields[8]} end
-    upto, lost = tonumber(string.match(item[1], '^%d+')), lost + 1
+local from, done = '-', false
+while lost < most and not done do
+    local page = redis.call('XRANGE', entries, from, '+', 'COUNT', 16)
+    done = #page < 16
+    for _, item in ipairs(page) do
+        local fields = item[2]
+        local packed = fields[3] == 'n' -- several entries, which go together (pack.c)
+        local time_ms = tonumber(fields[packed and 10 or 16])
+        if time_ms >= before then done = true break end
+        if packed and fields[6] ~= '0' or not packed and fields[4] == '1' then
+            last[fields[2]] = {fields[6], fields[8]}
+        end
+        upto = tonumber(string.match(item[1], '^%d+'))
+        lost, from = lost + (packed and tonumber(fields[4]) or 1), '(' .. item[1]
+    end
 end
 if lost > 0 then
     -- First, because it needs no memory.
