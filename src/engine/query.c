@@ -14,6 +14,9 @@ enum {
     TURN_STEPS = 16,              /* also where the clock is coarse */
     STEP_LOOKS = 8192,            /* keys visited in the index: some tens of microseconds */
     STEP_READS = 32,              /* records read and decoded: the same, if they are cached */
+    STEP_READS_SHARED = 1024,     /* of a shared store: its server compares them, on a connection of
+                                     the reader's own. Each step visits the keys up to STEP_LOOKS
+                                     anew, so small steps would make a list quadratic */
     STEP_ENTRY_BYTES = 64 << 10,  /* of evidence: some hundred entries, the same */
     ENTRY_BYTES_USUAL = 64 << 10, /* more than any entry has: a page with less room is full */
 };
@@ -86,7 +89,8 @@ static enum status step_records(
     struct progress *progress = query->progress;
     struct scan_pace *pace = &progress->scan_pace;
     size_t count = 0;
-    *pace = (struct scan_pace){.looks_max = STEP_LOOKS, .reads_max = STEP_READS};
+    *pace = (struct scan_pace){
+        .looks_max = STEP_LOOKS, .reads_max = reader->ops->shared ? STEP_READS_SHARED : STEP_READS};
     query->scan.limit = progress->limit - query->count;
     query->scan.now_ms = query->call.now_ms; /* past its window is the same as absent */
     enum status status = reader->ops->scan(

@@ -104,12 +104,11 @@ def settled(server, source, names):
 
 def resolve(server, source, is_done):
     """What a person does with those that are unknown: by what the handler has done."""
-    for key, status in everything(server, source).items():
-        if status == "unknown":
-            page = server.request("GET", f"/v1/deliveries?source={source}&key={key}")[2]
-            path = f"/v1/deliveries/{page['deliveries'][0]['delivery_id']}/resolve"
-            said = "executed" if is_done(key) else "not_executed"
-            code, _, answer = server.request("POST", path, {"status": said, "reason": "asked"})
+    for one in all_deliveries(server, source):
+        if one["status"] == "unknown":
+            said = "executed" if is_done(one["key"]) else "not_executed"
+            code, _, answer = server.request("POST", f"/v1/deliveries/{one['delivery_id']}/resolve",
+                {"status": said, "reason": "asked"})
             assert code == 200, answer
 
 

@@ -6,8 +6,13 @@ import signal
 import threading
 import time
 
+import pytest
+
 import fences
-from once_server import LIGHT, LONG, Broken, request_bytes
+import stores
+from effects_help import Effects, config_of as effects_config
+from inbox_help import SECRET, all_deliveries, body_of, signed, source_yaml
+from once_server import LIGHT, LONG, Broken, request_bytes, until
 
 RELOADS = 500 if LONG else 50
 DRAINS = 100 if LONG else 4 if LIGHT else 12
@@ -83,11 +88,11 @@ class Tenant(Worker):
         assert status == 200, (self.tenant, status, sealed)
 
 
-def reload(server, turn):
+def reload(server, text):
     """A new file in one step, the signal, and the word that it is in use."""
     config = server.directory / "once.yaml"
     fresh = config.with_suffix(".new")
-    fresh.write_text(config_of(turn))
+    fresh.write_text(text)
     os.replace(fresh, config)
     wanted = server.stderr().count('"reloaded"') + 1
     server.signal(signal.SIGHUP)
@@ -113,7 +118,7 @@ def test_nobody_sees_a_reload_half_done(make_server):
     try:
         with server.wire() as wire:
             for turn in range(1, RELOADS + 1):
-                reload(server, turn)
+                reload(server, config_of(turn))
                 body = {"scope": "turns", "key": f"turn-{turn}", "payload": 1}
                 assert call(wire, f"turn-{turn - 1}", "POST", "/v1/fences", body)[0] == 401
                 for token in (f"turn-{turn}", f"turn-{turn + 1}"):
@@ -133,36 +138,43 @@ def test_nobody_sees_a_reload_half_done(make_server):
 class Sender(Worker):
     """Begins fresh keys, some of them pipelined, until the connection is gone."""
 
-    def __init__(self, server, number):
+    GIVEN = 201
+
+    def __init__(self, server, name):
         super().__init__()
-        self.server, self.number = server, number
+        self.server, self.name = server, name
         self.unanswered = []  # of the last round: keys whose answer never came
+        self.taken = []
         self.said_close = False
 
     def work(self):
         with self.server.wire() as wire:
             while not self.said_close:
-                keys = [f"k{self.number}-{self.done + i}" for i in range(DEPTH)]
+                keys = [f"{self.name}-{self.done + i}" for i in range(DEPTH)]
                 self.unanswered = list(keys)
                 try:
-                    wire.send(b"".join(fences.begin_bytes(key, 1, lease="1h") for key in keys))
+                    wire.send(b"".join(self.bytes_of(key) for key in keys))
                     for key in keys:
                         self.answered(key, wire.answer_bytes())
                 except Broken:
                     return
 
+    def bytes_of(self, key):
+        return fences.begin_bytes(key, 1, lease="1h")
+
     def answered(self, key, answer):
         status, headers, body = answer
-        assert status == 201, (key, status, body)
+        assert status == self.GIVEN, (key, status, body)
         assert not self.said_close, "it answers after it said that it closes"
         self.unanswered.remove(key)
+        self.taken.append(key)
         self.said_close = headers.get("Connection") == "close"
         self.done += 1
 
 
-def drain(server, pause_s):
-    """SIGTERM under load. The keys whose answer did not come."""
-    senders = [Sender(server, number) for number in range(CLIENTS)]
+def drain(server, pause_s, kind=Sender, name="k"):
+    """SIGTERM under load. The senders."""
+    senders = [kind(server, f"{name}{number}") for number in range(CLIENTS)]
     for sender in senders:
         sender.start()
     until = time.monotonic() + WAIT_S
@@ -173,8 +185,7 @@ def drain(server, pause_s):
     server.stop()
     for sender in senders:
         sender.end()
-    return [key for sender in senders for key in sender.unanswered], \
-        sum(sender.done for sender in senders)
+    return senders
 
 
 def check_untouched(server, keys):
@@ -190,10 +201,134 @@ def test_a_drain_answers_everything_that_it_did(make_server):
     server = make_server()
     answered = late = 0
     for number in range(DRAINS):
-        keys, done = drain(server, number % 4 * 0.003)
+        senders = drain(server, number % 4 * 0.003)
+        keys = [key for sender in senders for key in sender.unanswered]
         server.restart()
         check_untouched(server, keys)
-        answered, late = answered + done, late + len(keys)
+        answered, late = answered + sum(sender.done for sender in senders), late + len(keys)
         server.kill9()
         server = make_server()
     print(f"{DRAINS} drains, {answered} answered, {late} too late and without effect")
+
+
+# ---- what is claimed in the commit that creates it -----------------------------------------------
+
+
+class Creator(Sender):
+    """Creates effects, more than can be sent. Some are not known between two reloads."""
+
+    GIVEN = 202
+
+    def answered(self, key, answer):
+        if answer[0] == 404:
+            self.unanswered.remove(key)
+            self.done += 1
+        else:
+            super().answered(key, answer)
+
+    def bytes_of(self, key):
+        return request_bytes("POST", "/v1/effects", {"effect_type": "payment.capture",
+            "idempotency_key": key, "target": {"order_id": "o"}, "payload": {}})
+
+
+class Hook(Creator):
+    """Sends webhooks, more than can be delivered."""
+
+    GIVEN = 200
+
+    def bytes_of(self, key):
+        body = body_of("stripe", key)
+        return request_bytes("POST", "/in/s", body, signed("stripe", body))
+
+
+@pytest.fixture
+def busy(make_server, make_provider, tmp_path):
+    """A server whose one provider takes few calls at a time and answers them soon, so that what is
+    created waits for a place, and the provider; `config` and `without` it."""
+    provider = make_provider(keeps=False)
+    provider.always, provider.slow_s = "slow", 0.002
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET + "\n")
+    server = make_server(config="")
+    server.provider, server.without = provider, "limits: {duplicate_rate: 0}\ndrain: 20s\n"
+    server.config = effects_config(provider, "concurrency: 2", "rate: 0") + server.without + \
+        "inbox:\n  sources:\n" + source_yaml("s", "stripe", provider, secret, "concurrency: 2")
+    server.stop()
+    (server.directory / "once.yaml").write_text(stores.with_key(server.config))
+    server.start()
+    return server
+
+
+def check_each_once(server, kind, taken):
+    """Exactly those that were taken are there, and each is sent exactly once."""
+    def made():
+        if kind is Creator:
+            return {one["idempotency_key"]: one["status"] for one in Effects(server).all()}
+        return {one["key"]: one["status"] for one in all_deliveries(server, "s")}
+    assert sorted(made()) == sorted(taken)
+    until(lambda: set(made().values()) == {"acknowledged" if kind is Creator else "executed"},
+        "some are open")
+    assert len(server.provider.effects) == len(taken)
+    assert set(server.provider.effects.values()) == {1}
+
+
+@pytest.mark.parametrize("kind", [Creator, Hook])
+def test_a_drain_answers_what_is_claimed_in_the_commit_that_creates_it(busy, kind):
+    """Its call is waited for, so nothing is unknown afterwards."""
+    taken = []
+    for number in range(10 if LONG else 2):
+        senders = drain(busy, number % 4 * 0.003, kind, f"r{number}-")
+        taken += [key for sender in senders for key in sender.taken]
+        assert '"message":"everything was answered"' in busy.stderr()
+        assert "some requests were cut off" not in busy.stderr()
+        busy.restart()
+    check_each_once(busy, kind, taken)
+
+
+@pytest.mark.parametrize("kind", [Creator, Hook])
+def test_a_drain_answers_what_waits_for_a_place(busy, kind):
+    """No call has ended yet, so calls count as short, and each of these waits for a few
+    milliseconds. The signal comes meanwhile."""
+    taken = []
+    for number in range(20 if LONG else 4):
+        busy.provider.slow_s = 0.5
+        keys = [f"r{number}-{one}" for one in range(CLIENTS)]
+        wires = [busy.wire() for _ in keys]
+        for key, wire in list(zip(keys, wires))[:2]:  # they take all places
+            wire.send(kind(busy, key).bytes_of(key))
+            assert wire.answer_bytes()[0] == kind.GIVEN
+        for key, wire in list(zip(keys, wires))[2:]:
+            wire.send(kind(busy, key).bytes_of(key))
+        time.sleep(0.002)
+        busy.stop()
+        for key, wire in list(zip(keys, wires))[2:]:
+            try:
+                assert wire.answer_bytes()[0] == kind.GIVEN
+                taken.append(key)
+            except Broken:
+                pass  # it came too late, and did not happen
+        taken += keys[:2]
+        for wire in wires:
+            wire.close()
+        busy.provider.slow_s = 0.002
+        busy.restart()
+    check_each_once(busy, kind, taken)
+
+
+@pytest.mark.parametrize("kind", [Creator, Hook])
+def test_a_reload_takes_the_provider_away_from_what_waits_for_a_place(busy, kind):
+    """What was accepted is pending until its type is configured again. Nothing is lost."""
+    senders = [kind(busy, f"k{number}") for number in range(CLIENTS)]
+    for sender in senders:
+        sender.start()
+    for _ in range(50 if LONG else 2 if LIGHT else 5):
+        for text in (busy.without, busy.config):
+            reload(busy, stores.with_key(text))
+            await_progress(senders)
+    busy.stop()
+    for sender in senders:
+        sender.end()
+    busy.restart()
+    taken = [key for sender in senders for key in sender.taken]
+    assert len(taken) < sum(sender.done for sender in senders)  # some were refused
+    check_each_once(busy, kind, taken)
