@@ -526,6 +526,7 @@ static const struct {
     {"U1", "the operation no longer exists"},
     {"U2", "somebody took it up again, so it is queued"},
     {"U3", "it was not given up, so nothing changes"},
+    {"U4", "it changed after it was read, so nothing changes"},
     {"Q1", "the operation no longer exists"},
     {"Q2", "there has been a newer attempt meanwhile, so nothing changes"},
     {"Q3", "it is still unknown and is checked again later"},

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "base/limits.h"
+#include "canon/trace.h"
 #include "command/effects.h"
 #include "command/made.h"
 #include "command/recovery.h"
@@ -39,6 +40,7 @@ struct undoing {
     struct effects_recover asked;
     struct record record;
     struct detail detail;
+    struct slice trace; /* that names the recovery; empty: the record's */
     struct made_effect *items;
     size_t item_count;
     size_t at; /* effects before this one are still to be read */
@@ -54,6 +56,24 @@ bool compensation_is_open(const struct record *command)
 {
     return command->status == RECORD_COMPENSATING ||
            (command->status == RECORD_UNKNOWN && record_sealed(command));
+}
+
+struct slice recovery_trace(
+    const struct record *command, struct slice recovery_id, struct arena *arena)
+{
+    struct mem mem = arena_mem(arena);
+    struct trace_member member = {SLICE_LIT("recovery_id"), recovery_id};
+    const struct json_value *trace = NULL;
+    struct buf out;
+    struct err err;
+    buf_init(&out, &mem, 2 * LIMIT_TRACE_BYTES_MAX);
+    bool is_known =
+        recovery_id.len > 0 &&
+        (command->trace.len == 0 || json_read(command->trace, arena, &trace, NULL) == OK);
+    return is_known && trace_write(trace, &member, 1, &out, &err) == OK &&
+                   out.len <= LIMIT_TRACE_BYTES_MAX
+               ? buf_view(&out)
+               : SLICE_EMPTY;
 }
 
 /* ---- the end of a pass --------------------------------------------------------------------- */
@@ -134,6 +154,7 @@ static struct engine_call *call_new(struct undoing *self)
         .needs_previous = self->call_count > 0};
     call->request.actor = self->asked.actor;
     call->request.reason = self->asked.reason;
+    call->request.trace = self->trace;
     self->group[self->call_count++] = call;
     return call;
 }
@@ -176,7 +197,8 @@ static struct effect_sender sender_of(struct undoing *self)
         .engine = door_engine(self->commands->door),
         .arena = &self->scratch,
         .tenant = self->record.key.tenant,
-        .actor = self->asked.actor};
+        .actor = self->asked.actor,
+        .trace = self->trace};
 }
 
 /* ---- the command --------------------------------------------------------------------------- */
@@ -271,6 +293,11 @@ static void begin(struct undoing *self, bool undoes)
     }
     if (call != NULL) {
         struct slice reason = call->request.reason;
+        if (self->asked.done != NULL &&
+            detail_recovered(detail, &self->asked.recovery, &self->arena, &detail) != OK) {
+            fail_memory(self);
+            return;
+        }
         compensation_begin(self->commands, &self->record, detail, call);
         call->request.reason = self->purpose == PURPOSE_FAILED ? call->request.reason : reason;
     }
@@ -320,17 +347,17 @@ static void on_waiting(struct undoing *self)
 static void end_retry(struct undoing *self)
 {
     struct err err;
-    bool is_blocked = recovery_is_blocked(&self->record);
     if (self->recovered == 0) {
         struct commands *commands = self->commands;
         struct op_id id = self->record.operation_id;
         (void)command_effects_check(commands, &id); /* it may be over (effects.h, crash) */
         (void)err_set(&err, E_INVALID, "none of the command's effects was given up");
         refuse(self, "wrong_status", &err);
-    } else if (!is_blocked) {
-        over(self);
-    } else if (command_effects_wait(
-                   &self->record, &self->detail, COMMAND_LOOK_MS, first_call(self), &err) != OK) {
+        return;
+    }
+    detail_set_recovery(&self->detail, &self->asked.recovery);
+    if (command_effects_wait(
+            &self->record, &self->detail, COMMAND_LOOK_MS, first_call(self), &err) != OK) {
         fail_memory(self);
     } else {
         submit(self, on_waiting);
@@ -687,6 +714,11 @@ static void on_command(struct engine_call *call)
         return;
     }
     self->at = self->item_count;
+    self->trace = self->asked.trace;
+    if (compensation_is_open(&self->record) && self->trace.len == 0 &&
+        slice_is(self->detail.recovery_action, "compensate")) {
+        self->trace = recovery_trace(&self->record, self->detail.recovery_id, &self->arena);
+    }
     if (may_go_on(self)) {
         ask_next(self);
     }

@@ -30,6 +30,11 @@ bool compensation_is_open(const struct record *command);
 void compensation_begin(const struct commands *commands, const struct record *command,
     struct slice detail, struct engine_call *call);
 
+/* The trace of what a recovery does: the command's own, with the recovery's id. Empty: it has none,
+ * it is too long, or out of memory. */
+struct slice recovery_trace(
+    const struct record *command, struct slice recovery_id, struct arena *arena);
+
 enum compensate_why {
     COMPENSATE_DRIVE,  /* continue a compensation that has begun */
     COMPENSATE_FAILED, /* a required effect failed: begin one, or fail if nothing happened */
@@ -56,8 +61,10 @@ struct effects_recover {
     struct slice tenant;
     struct slice actor;
     struct slice reason;
-    bool retries;        /* else it compensates */
-    struct arena *arena; /* for the result; nobody else uses it meanwhile */
+    struct detail_recovery recovery; /* noted in the command's record */
+    struct slice trace;              /* of its entries: canonical JSON */
+    bool retries;                    /* else it compensates */
+    struct arena *arena;             /* for the result; nobody else uses it meanwhile */
     /* On any thread, exactly once. */
     void (*done)(void *context, const struct effects_recovery *recovery);
     void *context;

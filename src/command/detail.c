@@ -18,7 +18,7 @@ static void put_count(struct jsonw *json, const char *name, uint64_t count)
 }
 
 /* What is left out of a detail that is too long: each step includes those before it. */
-enum shortened { WHOLE, WITHOUT_ARGS, WITHOUT_TARGET, WITHOUT_MADE, SHORTENED };
+enum shortened { WHOLE, WITHOUT_RECOVERY, WITHOUT_ARGS, WITHOUT_TARGET, WITHOUT_MADE, SHORTENED };
 
 static void put_all(const struct detail *detail, enum shortened how, struct buf *out)
 {
@@ -67,6 +67,12 @@ static void put_all(const struct detail *detail, enum shortened how, struct buf 
         jsonw_bool(&json, "failed", true);
     }
     put_count(&json, "compensating_ms", (uint64_t)detail->compensating_ms);
+    if (how < WITHOUT_RECOVERY && detail->recovery_id.len > 0) {
+        jsonw_bytes(&json, "recovery_id", detail->recovery_id);
+        jsonw_bytes(&json, "recovery_action", detail->recovery_action);
+        jsonw_bytes_some(&json, "recovery_by", detail->recovery_by);
+        put_count(&json, "recovery_ms", (uint64_t)detail->recovery_ms);
+    }
     jsonw_close(&json, '}');
 }
 
@@ -125,6 +131,10 @@ static const struct {
     {SLICE_INIT("kept_code"), NUMBER, AT(kept_code)},
     {SLICE_INIT("failed"), FLAG, AT(has_failed)},
     {SLICE_INIT("compensating_ms"), NUMBER, AT(compensating_ms)},
+    {SLICE_INIT("recovery_id"), TEXT, AT(recovery_id)},
+    {SLICE_INIT("recovery_action"), TEXT, AT(recovery_action)},
+    {SLICE_INIT("recovery_by"), TEXT, AT(recovery_by)},
+    {SLICE_INIT("recovery_ms"), NUMBER, AT(recovery_ms)},
 };
 
 /* A value of a different form is read as absent. */
@@ -199,20 +209,47 @@ enum status detail_command(struct slice bytes, struct arena *arena, struct slice
     return status;
 }
 
+/* A detail that was read, with a change that may shorten it. */
+static enum status put_again(
+    const struct detail *detail, struct arena *arena, struct slice *ret_bytes)
+{
+    struct mem mem = arena_mem(arena);
+    struct buf out;
+    buf_init(&out, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    enum status status = detail_put(detail, &out);
+    *ret_bytes = status == OK ? buf_view(&out) : SLICE_EMPTY;
+    return status == E_INVALID ? E_CORRUPT : status; /* it was read, so that it fits */
+}
+
 enum status detail_mark(
     struct slice bytes, bool is_uncertain, struct arena *arena, struct slice *ret_bytes)
 {
-    struct mem mem = arena_mem(arena);
     struct detail detail;
-    struct buf out;
     enum status status = detail_read(bytes, arena, &detail);
     if (status != OK || detail.is_uncertain == is_uncertain) {
         *ret_bytes = SLICE_EMPTY;
         return status;
     }
     detail.is_uncertain = is_uncertain;
-    buf_init(&out, &mem, 2 * LIMIT_DETAIL_BYTES_MAX);
-    status = detail_put(&detail, &out);
-    *ret_bytes = status == OK ? buf_view(&out) : SLICE_EMPTY;
-    return status == E_INVALID ? E_CORRUPT : status; /* it was read, so that it fits */
+    return put_again(&detail, arena, ret_bytes);
+}
+
+void detail_set_recovery(struct detail *detail, const struct detail_recovery *recovery)
+{
+    detail->recovery_id = recovery->id;
+    detail->recovery_action = recovery->action;
+    detail->recovery_by = recovery->by;
+    detail->recovery_ms = recovery->ms;
+}
+
+enum status detail_recovered(struct slice bytes, const struct detail_recovery *recovery,
+    struct arena *arena, struct slice *ret_bytes)
+{
+    struct detail detail;
+    enum status status = detail_read(bytes, arena, &detail);
+    if (status != OK) {
+        return status;
+    }
+    detail_set_recovery(&detail, recovery);
+    return put_again(&detail, arena, ret_bytes);
 }

@@ -41,7 +41,23 @@ struct detail {
     /* After its end. */
     bool has_failed;         /* it ended because a required effect failed */
     int64_t compensating_ms; /* since when it is undone; 0: it is not */
+    /* The last recovery that an operator asked for (recover.c); the first part that is left out if
+     * the detail is too long. */
+    struct slice recovery_id; /* empty: none */
+    struct slice recovery_action;
+    struct slice recovery_by; /* may be empty */
+    int64_t recovery_ms;
 };
+
+/* A recovery, for the record of its command. */
+struct detail_recovery {
+    struct slice id;
+    struct slice action;
+    struct slice by; /* may be empty */
+    int64_t ms;
+};
+/* Note it as the last one. */
+void detail_set_recovery(struct detail *detail, const struct detail_recovery *recovery);
 
 /* Append it. If it is too long, the arguments are left out, then the target, then the list
  * of what was made (and the command cannot be compensated as a whole). E_INVALID: the names
@@ -57,5 +73,8 @@ enum status detail_command(
  * E_NOMEM. */
 enum status detail_mark(
     struct slice bytes, bool is_uncertain, struct arena *arena, struct slice *ret_bytes) MUST_CHECK;
+/* The detail of a record with this recovery as the last one. E_CORRUPT, E_NOMEM. */
+enum status detail_recovered(struct slice bytes, const struct detail_recovery *recovery,
+    struct arena *arena, struct slice *ret_bytes) MUST_CHECK;
 
 #endif

@@ -173,6 +173,20 @@ static void put_effects(struct jsonw *json, const struct detail *detail)
     jsonw_close(json, '}');
 }
 
+/* The last recovery of the command; the evidence has all of them. */
+static void put_recovery(struct jsonw *json, const struct detail *detail)
+{
+    if (detail->recovery_id.len == 0) {
+        return;
+    }
+    jsonw_open(json, "recovery", '{');
+    jsonw_bytes(json, "recovery_id", detail->recovery_id);
+    jsonw_bytes(json, "action", detail->recovery_action);
+    jsonw_bytes_some(json, "actor", detail->recovery_by);
+    jsonw_time(json, "at", detail->recovery_ms);
+    jsonw_close(json, '}');
+}
+
 static void put_links(struct jsonw *json, const struct record *record)
 {
     char id[KIND_ID_TEXT_BYTES];
@@ -237,6 +251,7 @@ void document_put(
     put_confirmation(json, document, detail);
     put_outcome(json, document);
     put_effects(json, detail);
+    put_recovery(json, detail);
     if (record->trace.len > 0) {
         jsonw_raw(json, "trace", record->trace);
     }

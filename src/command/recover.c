@@ -4,6 +4,12 @@
  * "failed" | "not_executed", "outcome", "reason"}. Each is one decision, itself idempotent and in
  * the evidence. recovery.h has the table of what is allowed when.
  *
+ * A recovery is a command of its own in all but its record: it has an id (`recovery_id`, given or
+ * made), an actor and a reason. The record of the command that it recovers keeps the last one, in
+ * the commit of what it changes; so a repetition that names its id gets the same answer even when
+ * the command has moved on since. Every entry that it makes, of the command and of its effects,
+ * has the id in its trace.
+ *
  *   retry       for a command that was given up: the handler certainly did nothing. An unknown
  *               command must be resolved first (409 outcome_unknown), unless its handler may be
  *               called again (on_unknown: takeover). For a command that waits for its effects:
@@ -16,12 +22,14 @@
  *               command that is blocked because a required effect failed: executed or failed, with
  *               the handler's outcome unless a different one is given.
  *
- * Cancel and not_executed depend on the detail of the record, or change it. So the record is read
- * first, and the engine decides only about the version that was read.
+ * All but compensate, executed and failed depend on the detail of the record, or change it. So the
+ * record is read first, and the engine decides only about the version that was read.
  */
 #include "api/body.h"
 #include "api/query.h"
 #include "base/macros.h"
+#include "base/name.h"
+#include "base/uuid.h"
 #include "command/compensate.h"
 #include "command/effects.h"
 #include "command/recovery.h"
@@ -31,6 +39,7 @@
 struct asked {
     struct slice action; /* or status */
     struct slice reason;
+    struct slice recovery_id;
     uint64_t attempt; /* 0: any */
 };
 
@@ -40,9 +49,14 @@ enum { READS_MAX = 8 }; /* of a record that changes meanwhile */
 struct recovering {
     struct execution execution;       /* first */
     struct effects_recovery recovery; /* of an action on the command's effects */
-    struct api_query query;           /* cancel, not_executed: reads the record first */
+    struct api_query query;           /* reads the record first */
     struct request asked;             /* what is submitted after that */
     unsigned reads;
+    /* Of a recovery; a resolution has none. */
+    bool recovers;
+    enum recovery action;
+    struct detail_recovery noted;
+    char id[sizeof "rec_" + UUID_TEXT_BYTES]; /* made for it */
 };
 
 static const char *const actions[RECOVERIES] = {
@@ -104,6 +118,8 @@ static void recover_effects(struct recovering *self, enum recovery_action action
         .tenant = execution->request->caller.tenant,
         .actor = execution->request->caller.actor,
         .reason = made->reason,
+        .recovery = self->noted,
+        .trace = made->trace,
         .retries = action == RECOVERY_RETRY,
         .arena = execution->request->exchange->arena,
         .done = on_effects,
@@ -164,35 +180,72 @@ static void refuse_unknown(struct execution *execution)
         SLICE_LIT("nobody knows whether the handler did it: resolve it first"));
 }
 
-static void on_read(struct api_query *query)
+/* The same recovery again: the same answer, and nothing changes. */
+static void answer_again(
+    struct recovering *self, const struct record *record, const struct detail *detail)
 {
-    struct recovering *self = CONTAINER_OF(query, struct recovering, query);
     struct execution *execution = &self->execution;
-    struct arena *arena = execution->request->exchange->arena;
-    const struct record *record = query->query.record;
-    struct detail detail;
-    struct slice marked = SLICE_EMPTY;
-    if (record == NULL) {
-        refuse_missing(execution);
+    if (!slice_equal(detail->recovery_action, self->noted.action)) {
+        refuse_state(execution, "idempotency_conflict",
+            SLICE_LIT("this recovery_id was used with a different action"));
         return;
     }
-    enum status status = detail_read(record->detail, arena, &detail);
-    status = status == OK ? detail_mark(record->detail, false, arena, &marked) : status;
+    execution->record = *record;
+    execution->is_lost = true; /* the outcome is not shown here */
+    execution_answer(execution, 200);
+}
+
+/* The request for the version that was read, with its detail. */
+static void submit_for(
+    struct recovering *self, const struct record *record, const struct detail *detail)
+{
+    struct execution *execution = &self->execution;
+    struct arena *arena = execution->request->exchange->arena;
+    struct slice changed = SLICE_EMPTY;
+    enum status status = self->recovers
+                             ? detail_recovered(record->detail, &self->noted, arena, &changed)
+                             : detail_mark(record->detail, false, arena, &changed);
     if (status != OK) {
         execution_fail(execution,
             &(struct err){.status = status, .text = "the command's record cannot be read"});
         return;
     }
-    bool cancels = self->asked.kind == REQUEST_CANCEL;
-    if (cancels &&
-        recovery_allows(RECOVERY_CANCEL, record, detail.is_uncertain) == RECOVERY_UNKNOWN) {
+    execution->call = (struct door_call){.engine = {.request = self->asked, .arena = arena}};
+    struct request *request = &execution->call.engine.request;
+    request->version = record->version; /* X6, N9, U4 */
+    request->detail = changed;
+    if (self->recovers) {
+        request->trace = recovery_trace(record, self->noted.id, arena);
+    }
+    if (self->recovers && self->action == RECOVERY_COMPENSATE) {
+        recover_effects(self, RECOVERY_COMPENSATE);
+    } else if (self->recovers && self->action == RECOVERY_CANCEL &&
+               recovery_allows(RECOVERY_CANCEL, record, detail->is_uncertain) == RECOVERY_UNKNOWN) {
         refuse_unknown(execution);
+    } else {
+        execution_submit(execution, on_decided);
+    }
+}
+
+static void on_read(struct api_query *query)
+{
+    struct recovering *self = CONTAINER_OF(query, struct recovering, query);
+    struct execution *execution = &self->execution;
+    const struct record *record = query->query.record;
+    struct detail detail;
+    if (record == NULL) {
+        refuse_missing(execution);
         return;
     }
-    execution->call = (struct door_call){.engine = {.request = self->asked, .arena = arena}};
-    execution->call.engine.request.version = record->version; /* X6, N9 */
-    execution->call.engine.request.detail = cancels ? SLICE_EMPTY : marked;
-    execution_submit(execution, on_decided);
+    enum status status = detail_read(record->detail, execution->request->exchange->arena, &detail);
+    if (status != OK) {
+        execution_fail(execution,
+            &(struct err){.status = status, .text = "the command's record cannot be read"});
+    } else if (self->recovers && slice_equal(detail.recovery_id, self->noted.id)) {
+        answer_again(self, record, &detail);
+    } else {
+        submit_for(self, record, &detail);
+    }
 }
 
 static void on_not_read(struct api_query *query, const struct err *err)
@@ -237,6 +290,12 @@ static bool is_called_again(struct execution *execution)
         return false;
     }
     const struct config_command *command = registry_find(execution->registry, detail.command);
+    struct slice noted;
+    if (detail_recovered(execution->record.detail, &((struct recovering *)(void *)execution)->noted,
+            execution->request->exchange->arena, &noted) != OK) {
+        return false;
+    }
+    execution->record.detail = noted;
     return command != NULL && command->on_unknown == CONFIG_UNKNOWN_TAKEOVER &&
            execution_take_over(execution, execution->call.engine.request.reason, on_decided);
 }
@@ -331,7 +390,7 @@ static void submit(struct recovering *self, enum status status, struct member_fa
     }
     if (status != OK) {
         refuse_member(execution, fault);
-    } else if (made->kind == REQUEST_CANCEL || is_not_executed) {
+    } else if (self->recovers || is_not_executed) {
         self->asked = *made;
         read_first(self);
     } else {
@@ -351,11 +410,31 @@ static struct recovering *recovering_new(struct api_request *request)
     return take_id(&self->execution) ? self : NULL;
 }
 
+/* A caller that may have to repeat its request gives it a name. */
+static enum status note_recovery(
+    struct recovering *self, enum recovery action, struct slice given, struct err *err)
+{
+    struct execution *execution = &self->execution;
+    struct engine_stats stats;
+    enum status status =
+        given.len > 0 ? name_check("recovery_id", given, err) : uuid_new_name(self->id + 4, err);
+    memcpy(self->id, "rec_", 4);
+    engine_stats(door_engine(execution->commands->door), &stats);
+    self->recovers = true;
+    self->action = action;
+    self->noted = (struct detail_recovery){.id = given.len > 0 ? given : slice_str(self->id),
+        .action = slice_str(actions[action]),
+        .by = execution->request->caller.actor,
+        .ms = stats.now_ms};
+    return status;
+}
+
 void command_recover(struct api_request *request)
 {
     static const struct member members[] = {
         {SLICE_INIT("action"), MEMBER_TEXT, true, offsetof(struct asked, action)},
         {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct asked, reason)},
+        {SLICE_INIT("recovery_id"), MEMBER_TEXT, false, offsetof(struct asked, recovery_id)},
     };
     static const struct member_table table = {
         .prefix = "", .members = members, .count = COUNT(members), .is_open = true};
@@ -383,13 +462,9 @@ void command_recover(struct api_request *request)
     }
     made->reason = asked.reason;
     made->kind = action == RECOVERY_CANCEL ? REQUEST_CANCEL : REQUEST_TAKE_UP;
-    if (status == OK && action == RECOVERY_COMPENSATE) {
-        status = builder_check(&execution->call.engine, &fault.err); /* the reason, above all */
-        if (status == OK) {
-            recover_effects(self, RECOVERY_COMPENSATE);
-            return;
-        }
-    }
+    status = status == OK
+                 ? note_recovery(self, (enum recovery)action, asked.recovery_id, &fault.err)
+                 : status;
     submit(self, status, &fault);
 }
 

@@ -339,6 +339,10 @@ bool execution_take_over(
     if (detail_mark(record->detail, true, execution->request->exchange->arena, &detail) != OK) {
         return false;
     }
+    /* A recovery may have changed the detail, and its trace names it. */
+    detail = detail.len > 0 ? detail : record->detail;
+    const struct request *before = &execution->call.engine.request;
+    struct slice trace = before->kind == REQUEST_TAKE_UP ? before->trace : SLICE_EMPTY;
     execution->call =
         (struct door_call){.engine = {.request = {.kind = REQUEST_RESOLVE,
                                           .key = {.tenant = record->key.tenant},
@@ -348,6 +352,7 @@ bool execution_take_over(
                                           .status = RECORD_PENDING,
                                           .actor = execution->request->caller.actor,
                                           .reason = reason.len > 0 ? reason : COMMAND_AGAIN_REASON,
+                                          .trace = trace,
                                           .detail = detail}}};
     execution_submit(execution, decided);
     return true;

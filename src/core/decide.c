@@ -815,6 +815,10 @@ static void take_up(struct decision *decision, const struct record *found,
         leave(decision, DECISION_WRONG_STATUS, "U3", found);
         return;
     }
+    if (request->version != 0 && request->version != found->version) {
+        leave(decision, DECISION_WRONG_STATUS, "U4", found);
+        return;
+    }
     become_pending(keep(decision, found), request, moment);
     put(decision, DECISION_DONE, "U2", moment);
 }

@@ -108,6 +108,7 @@
  *               wrong_status. X5 a command that waits for its effects: wrong_status, because it ran
  *               and "rejected" would let it run again (P5). X6 as W6. Both before X2.
  *   take_up     U1 as H1. U2 dead, pending: pending with a new due. U3 else: wrong_status.
+ *               U4 as W6; before U2.
  *   postpone    Q1 as H1. Q2 as N6. Q3 unknown: a new due, and the time of the last
  *               change stays: it says since when nobody knows. Q4 else: wrong_status.
  *   compensate  K1 as H1. K2 executed, failed: compensating, with a due if one is asked for. K3

@@ -41,7 +41,7 @@ struct request {
     uint8_t fingerprint_version;  /* begin, enqueue */
     uint64_t fence;               /* the holder's calls; resolve, postpone, holder_gone: the fence
                                      of the attempt meant, 0 for any */
-    uint64_t version;             /* wake, cancel, resolve: the version of the record that the
+    uint64_t version;          /* wake, cancel, resolve, take_up: the version of the record that the
                                      caller read; 0: any */
     enum record_status status; /* seal, resolve: what it became; resolve: released or pending = not
                                   executed; enqueue: pending (or 0) or waiting; wake: the new

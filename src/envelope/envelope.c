@@ -533,10 +533,13 @@ static enum status make_call(const struct effect_sender *sender,
     status = status == OK ? take_not_before(envelope, call, fault) : status;
     status = status == OK ? take_payload(sender, envelope, call, order, fault) : status;
     status = status == OK ? take_detail(sender, envelope, call, detail, fault) : status;
-    status = status == OK
-                 ? builder_trace(envelope->values[TRACE], sender->request_id, sender->traceparent,
-                       &envelope->mem, &call->request.trace, &fault->err)
-                 : status;
+    const struct json_value *trace = envelope->values[TRACE];
+    if (status == OK && trace == NULL && sender->trace.len > 0) {
+        status = json_read(sender->trace, sender->arena, &trace, &fault->err);
+    }
+    status = status == OK ? builder_trace(trace, sender->request_id, sender->traceparent,
+                                &envelope->mem, &call->request.trace, &fault->err)
+                          : status;
     return status == OK ? builder_check(call, &fault->err) : status;
 }
 

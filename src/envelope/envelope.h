@@ -31,6 +31,7 @@ struct effect_sender {
     struct slice command_id;  /* for an envelope that names none; may be empty */
     struct slice request_id;  /* for the trace; may be empty */
     struct slice traceparent; /* likewise */
+    struct slice trace;       /* JSON, for an envelope that has none; may be empty */
 };
 
 /* The contents of an envelope, besides the call. */

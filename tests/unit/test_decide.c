@@ -502,6 +502,22 @@ static void a_cancellation_for_an_earlier_version_changes_nothing(void **state)
     assert_string_equal(said.rule, "X6");
 }
 
+/* It may have been called again since it was read: a detail made for the earlier version would
+ * forget that (P5). */
+static void a_retry_for_an_earlier_version_changes_nothing(void **state)
+{
+    (void)state;
+    struct record found = shape_as(RECORD_COMMAND, RECORD_DEAD);
+    struct request again = holder_request(REQUEST_TAKE_UP, &found);
+    again.version = found.version;
+    assert_int_equal(ask_at(START_MS, &found, again).next.status, RECORD_PENDING);
+    found.version += 2;
+    struct decision said = ask_at(START_MS, &found, again);
+    assert_int_equal(said.kind, DECISION_WRONG_STATUS);
+    assert_int_equal(said.change, CHANGE_NONE);
+    assert_string_equal(said.rule, "U4");
+}
+
 /* Somebody has parked it since, and the ones behind it in its order went on. */
 static void a_resolution_for_an_earlier_version_changes_nothing(void **state)
 {
@@ -666,6 +682,7 @@ int main(void)
         TEST(a_command_waits_and_is_not_started_after_its_confirmation_is_over),
         TEST(a_wake_for_an_earlier_version_starts_nothing),
         TEST(a_cancellation_for_an_earlier_version_changes_nothing),
+        TEST(a_retry_for_an_earlier_version_changes_nothing),
         TEST(a_resolution_for_an_earlier_version_changes_nothing),
         TEST(a_command_that_waits_for_effects_cannot_be_cancelled),
         TEST(a_command_submitted_anew_waits_for_its_confirmation_again),
