@@ -330,7 +330,7 @@ static void end_retry(struct undoing *self)
     } else if (!is_blocked) {
         over(self);
     } else if (command_effects_wait(
-                   &self->record, &self->detail, COMMAND_LOOK_MS, first_call(self), &err) != OK) {
+                   &self->record, &self->detail, COMMAND_CHECK_MS, first_call(self), &err) != OK) {
         fail_memory(self);
     } else {
         submit(self, on_waiting);

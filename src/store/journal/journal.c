@@ -617,7 +617,7 @@ static enum status journal_start(
         status = lock_take(journal, options->lock_wait_ms, err);
         if (status == OK && !journal->read_only) {
             leftovers_remove(journal);
-            journal->replays_soon = soon_look(journal);
+            journal->replays_soon = soon_read(journal);
             status = way_open(journal, options->briefly, err);
         }
     }
