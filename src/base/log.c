@@ -217,7 +217,7 @@ static bool wait_nanos(struct log *log, uint64_t until_nanos)
 }
 
 /* A rotated log may be a different kind of file than before. */
-static void look_at_file(struct log *log)
+static void note_file(struct log *log)
 {
     struct stat info;
     log->is_file = fstat(log->fd, &info) == 0 && S_ISREG(info.st_mode);
@@ -249,7 +249,7 @@ static void *write_lines(void *context)
     (void)pthread_mutex_lock(&log->lock);
     while (await_lines(log)) {
         uint64_t lines;
-        look_at_file(log);
+        note_file(log);
         size_t size = ring_take(log, &lines);
         (void)pthread_mutex_unlock(&log->lock);
         bool wrote = write_all(log, log->out, size);

@@ -373,7 +373,7 @@ int backend_open(struct cli *cli, struct backend *ret_origin)
     struct once *once = NULL;
     int code = open_server(cli, ret_origin);
     if (code == CLI_OK && ret_origin->ops == NULL) {
-        code = cli_open_to_look(cli, &once);
+        code = cli_open_to_read(cli, &once);
         if (code == CLI_OK) {
             init_local(ret_origin, once);
         }

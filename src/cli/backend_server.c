@@ -26,16 +26,6 @@ static bool is_last_page(const struct json_value *next)
 
 /* ---- operations -------------------------------------------------------------------------- */
 
-/* As in the library: text that is not an id is invalid, not "not found". */
-static int check_id(const char *operation_id)
-{
-    if (inspect_is_operation_id(operation_id)) {
-        return CLI_OK;
-    }
-    cli_say("operation_id '%.64s' is not \"op_\" and a UUID", operation_id);
-    return CLI_USAGE;
-}
-
 /* A server that is not Once may answer 404 too. */
 static bool is_not_found(const struct remote_answer *answer)
 {
@@ -84,10 +74,6 @@ static int served_get(struct backend *backend, const char *id, const struct oper
 {
     struct once_error error = {0};
     struct remote_answer answer;
-    int code = check_id(id);
-    if (code != CLI_OK) {
-        return code;
-    }
     if (fetch(backend, id, ret, &answer, &error) == ONCE_OK) {
         return CLI_OK;
     }
@@ -224,8 +210,7 @@ static int served_evidence(struct backend *backend, const char *operation_id, co
     char cursor[CURSOR_BYTES_MAX];
     struct remote_page page;
     bool stopped = false;
-    bool is_operation = operation_id != NULL && strncmp(operation_id, "op_", 3) == 0;
-    int code = is_operation ? check_id(operation_id) : CLI_OK; /* a submitter's id is any text */
+    int code = CLI_OK;
     (void)snprintf(cursor, sizeof cursor, "%s", after == NULL ? "" : after);
     while (code == CLI_OK && !stopped) {
         arena_clear(&backend->arena);

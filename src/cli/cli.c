@@ -207,18 +207,21 @@ bool cli_store_denied(const struct cli *cli, unsigned *ret_owner)
 static void hint_other_store(const struct cli *cli, int result, const char *hint)
 {
     unsigned owner = 0;
+    const char *store = cli_text(cli, "store");
     if (result != ONCE_E_UNAVAILABLE || hint[0] != '\0') {
         return;
     }
     if (cli_store_denied(cli, &owner)) {
         cli_hint("it belongs to user %u: run once as that user, or use --server", owner);
+    } else if (strstr(store, "://") != NULL) {
+        cli_hint("start that server, or name a different store with --store URL or ONCE_STORE");
     } else {
         cli_hint("name a different store with --store URL or ONCE_STORE; the first once run "
                  "creates one");
     }
 }
 
-int cli_open_to_look(const struct cli *cli, struct once **ret_once)
+int cli_open_to_read(const struct cli *cli, struct once **ret_once)
 {
     struct once_error error = {0};
     struct cli_open how = {.read_only = true, .must_exist = true};

@@ -102,7 +102,7 @@ int cli_open(const struct cli *cli, struct cli_open how, struct once **ret_once)
 int cli_try_open(const struct cli *cli, struct cli_open how, struct once **ret_once,
     struct once_error *error) MUST_CHECK;
 /* For commands that only read: works beside a running writer, and never creates anything. */
-int cli_open_to_look(const struct cli *cli, struct once **ret_once) MUST_CHECK;
+int cli_open_to_read(const struct cli *cli, struct once **ret_once) MUST_CHECK;
 /* Whether the store of --store exists but this user may not open it. *ret_owner: its owner. */
 bool cli_store_denied(const struct cli *cli, unsigned *ret_owner);
 /* The directory of a journal's URL, in the arena; NULL if the store is not a journal. */

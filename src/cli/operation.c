@@ -10,6 +10,7 @@
 #include "base/uuid.h"
 #include "canon/jcs.h"
 #include "cli/backend.h"
+#include "lib/inspect.h"
 
 enum { OPERATION_ID_BYTES = 40 }; /* as in once.h */
 
@@ -344,8 +345,14 @@ int operation_name(struct cli *cli, struct backend *backend, const char *typed, 
 {
     struct search search = {.cli = cli, .prefix = typed};
     *ret = typed;
+    if (inspect_is_operation_id(typed)) {
+        return CLI_OK;
+    }
     if (!found_is_prefix("op_", typed)) {
-        return CLI_OK; /* the function that gets the id checks it */
+        cli_say(
+            "'%.64s' is not an id: op_, cmd_, eff_ or dlv_ and a UUID, or its beginning", typed);
+        cli_hint("once ls lists operations with their ids");
+        return CLI_USAGE;
     }
     int code = search_for(backend, &(struct once_filter){0}, &search, ret);
     return code == CLI_OK && *ret == NULL ? not_found("that begins with ", typed) : code;

@@ -1,7 +1,7 @@
 /*
  * policy: shared by the files of `once policy test`.
  *
- * policy.c has the command and its output, policy_run.c one case, policy_ask.c one request over a
+ * policy.c has the command and its output, policy_run.c one case, policy_send.c one request over a
  * socket, server/fake_upstream.c the API.
  */
 #ifndef ONCE_CLI_POLICY_H
@@ -50,7 +50,7 @@ int policy_run(struct policy_bench *bench, const struct config_case *of,
 /* Send a request to "127.0.0.1:41234", once, and wait for its answer. Its status is 0 if no answer
  * came, and `why` says why. NULL: out of memory; otherwise the caller frees it with
  * once_response_free. Any thread. */
-struct client_response *policy_ask(
+struct client_response *policy_send(
     struct once_client *client, const char *address, const struct case_request *request) MUST_CHECK;
 
 #endif

@@ -308,7 +308,7 @@ static void compare(
 static void *waiting_main(void *context)
 {
     struct case_waiting *waiting = context;
-    waiting->answer = policy_ask(waiting->client, waiting->address, waiting->step->request);
+    waiting->answer = policy_send(waiting->client, waiting->address, waiting->step->request);
     atomic_store(&waiting->is_over, true);
     return NULL;
 }
@@ -359,7 +359,7 @@ static void step_once(struct case_run *run, struct place at)
 {
     uint64_t before = fake_upstream_calls(run->fake);
     const char *address = server_address(run->serve.server, "gateway", 0);
-    answer_end(run, at, policy_ask(run->bench->client, address, at.step->request), before);
+    answer_end(run, at, policy_send(run->bench->client, address, at.step->request), before);
 }
 
 static enum status run_steps(struct case_run *run, struct err *err)

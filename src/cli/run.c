@@ -174,7 +174,7 @@ static const char *const given_names[GIVEN] = {
     "ONCE_OPERATION_ID", "ONCE_FENCE", "ONCE_ATTEMPT", "ONCE_IDEMPOTENCY_KEY"};
 
 /* Whether the variable is one of these: an inherited value belongs to an outer once run. */
-static bool is_told(const char *variable)
+static bool is_given_name(const char *variable)
 {
     for (size_t i = 0; i < GIVEN; i++) {
         size_t len = strlen(given_names[i]);
@@ -202,7 +202,7 @@ static char **child_environment(struct run *run)
     }
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!is_told(environ[i])) {
+        if (!is_given_name(environ[i])) {
             list[used++] = environ[i];
         }
     }
@@ -358,7 +358,7 @@ int cmd_run(struct cli *cli)
     }
     buf_init(&run.payload, &mem_libc, LIMIT_JSON_BYTES_MAX);
     int code = run_compose(&run);
-    code = code != CLI_OK ? code : run_ask(&run, &answer);
+    code = code != CLI_OK ? code : run_grant(&run, &answer);
     code = code != CLI_OK ? code : act_on(&run, &answer);
     buf_release(&run.payload);
     return code;

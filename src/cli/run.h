@@ -2,7 +2,7 @@
  * run: shared by the files of once run.
  *
  *   run.c          the life of one call, from the begin to the exit code
- *   run_ask.c      the payload; the begin; waiting for a run by a different process
+ *   run_grant.c      the payload; the begin; waiting for a run by a different process
  *   run_report.c   the output: replay, conflict, unknown, JSON
  */
 #ifndef ONCE_CLI_RUN_H
@@ -30,7 +30,7 @@ struct run {
 int run_compose(struct run *run) MUST_CHECK;
 /* Begin, and wait while a different process runs it. 0 with the answer, or an exit code after
  * writing the message. If the answer is first_seen, signals are blocked from here on. */
-int run_ask(struct run *run, struct backend_answer *ret_answer) MUST_CHECK;
+int run_grant(struct run *run, struct backend_answer *ret_answer) MUST_CHECK;
 
 /* The end of a command that we ran. */
 struct run_end {

@@ -185,9 +185,11 @@ static int name_record(struct tail_options *tail, struct backend *backend)
 {
     const char *typed = tail->operation_id;
     const struct work_kind *kind = work_kind_of_id(typed);
-    return kind != NULL && found_is_prefix(kind->prefix, typed)
-               ? work_name(tail->cli, backend->remote, kind, typed, &tail->operation_id)
-               : operation_name(tail->cli, backend, typed, &tail->operation_id);
+    if (kind != NULL && found_is_prefix(kind->prefix, typed)) {
+        return work_name(tail->cli, backend->remote, kind, typed, &tail->operation_id);
+    }
+    bool is_operation = strncmp(typed, "op_", 3) == 0; /* a submitter's id is any text */
+    return is_operation ? operation_name(tail->cli, backend, typed, &tail->operation_id) : CLI_OK;
 }
 
 int cmd_tail(struct cli *cli)

@@ -34,7 +34,7 @@ static const char *advice(enum once_status status)
 }
 
 /* A note: nothing was decided, but it is part of the history. */
-static void tell_note(const struct once_entry *entry, const struct entry_words *words)
+static void print_note(const struct once_entry *entry, const struct entry_words *words)
 {
     char time[TEXT_TIME_BYTES];
     bool duplicates = slice_is(words->type, "observation.emitted");
@@ -47,7 +47,7 @@ static void tell_note(const struct once_entry *entry, const struct entry_words *
     out_text("\n");
 }
 
-static void tell_decision(const struct once_entry *entry, const struct entry_words *words)
+static void print_decision(const struct once_entry *entry, const struct entry_words *words)
 {
     char time[TEXT_TIME_BYTES];
     out_text("%s  #%llu  ", text_put_time(time, entry->time_ms), (unsigned long long)entry->seq);
@@ -65,12 +65,12 @@ static void tell_decision(const struct once_entry *entry, const struct entry_wor
     }
 }
 
-static void tell(const struct once_entry *entry, const struct entry_words *words)
+static void print_entry(const struct once_entry *entry, const struct entry_words *words)
 {
     if (words->decision.len > 0) {
-        tell_decision(entry, words);
+        print_decision(entry, words);
     } else {
-        tell_note(entry, words);
+        print_note(entry, words);
     }
     struct slice parts[] = {words->reason, words->actor, words->request_id};
     const char *names[] = {"reason", "actor", "request"};
@@ -101,7 +101,7 @@ static int visit(void *context, const struct once_entry *entry)
         return 0;
     }
     if (story->json == NULL) {
-        tell(entry, &words);
+        print_entry(entry, &words);
         return out_broken() ? 1 : 0;
     }
     jsonw_open(story->json, NULL, '{');
@@ -183,7 +183,7 @@ static int print_story(
 
 /* For records that Once executes itself: every decision, without an operation's document before
  * it. */
-static int tell_entries(struct story *story, struct backend *backend, const char *id)
+static int print_entries(struct story *story, struct backend *backend, const char *id)
 {
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
@@ -223,7 +223,7 @@ int cmd_why(struct cli *cli)
     arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
     if (kind != NULL) {
         code = work_name(cli, backend.remote, kind, id, &id);
-        code = code != CLI_OK ? code : tell_entries(&story, &backend, id);
+        code = code != CLI_OK ? code : print_entries(&story, &backend, id);
         arena_release(&story.arena);
         backend_close(&backend);
         return code;

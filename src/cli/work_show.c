@@ -144,7 +144,7 @@ static void print_story(struct remote *remote, const char *id)
 }
 
 /* Its own story, and that of the effect that undoes it. */
-static void tell_stories(
+static void print_stories(
     struct cli *cli, struct remote *remote, const char *id, const struct json_value *root)
 {
     struct operation undo = {
@@ -175,7 +175,7 @@ int work_show(struct cli *cli, const struct work_kind *kind, const char *typed)
         out_text("\n");
     } else if (code == CLI_OK && escaped != NULL) {
         print_document(kind, answer.text, answer.root);
-        tell_stories(cli, remote, id, answer.root);
+        print_stories(cli, remote, id, answer.root);
     }
     int written = out_finish_listing();
     remote_free(remote);

@@ -7,7 +7,7 @@
  *            Certificates are verified, redirects are not followed.
  *
  * The only user of libcurl's transfers: once_client_send, and the program's own requests to a
- * server (cli/remote.c), to a gateway under test (cli/policy_ask.c) and to MCP servers
+ * server (cli/remote.c), to a gateway under test (cli/policy_send.c) and to MCP servers
  * (mcp/exchange.c), of which many run at a time.
  */
 #ifndef ONCE_CLIENT_ATTEMPT_H

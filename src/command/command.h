@@ -4,7 +4,7 @@
  *
  *     submit.c    POST /v1/commands: from the envelope to the answer
  *     inbound.c   commands that events submit
- *     asking.c    for both: from the envelope to the call to the engine
+ *     admission.c    for both: from the envelope to the call to the engine
  *     confirm.c   POST …/confirm and …/deny
  *     execute.c   the handler: what is sent, and what its answer means (a kind of dispatch.h)
  *     recover.c   POST …/recover and …/resolve: an operator's decisions

@@ -357,7 +357,7 @@ static void end_retry(struct undoing *self)
     }
     detail_set_recovery(&self->detail, &self->asked.recovery);
     if (command_effects_wait(
-            &self->record, &self->detail, COMMAND_LOOK_MS, first_call(self), &err) != OK) {
+            &self->record, &self->detail, COMMAND_CHECK_MS, first_call(self), &err) != OK) {
         fail_memory(self);
     } else {
         submit(self, on_waiting);

@@ -189,18 +189,18 @@ static bool on_due(void *context, const struct store_due *dues, size_t count)
         return false; /* they are reported again */
     }
     int64_t now_ms = (int64_t)(clock_nanos() / 1000000);
-    bool looks = now_ms - commands->looked_ms >= COMMAND_LOOK_MS;
+    bool checks = now_ms - commands->checked_ms >= COMMAND_CHECK_MS;
     bool taken = true;
-    unsigned looked = 0;
+    unsigned checked = 0;
     for (size_t i = 0; taken && i < count; i++) {
         /* A command that was never granted waits for a confirmation. One that was waits for its
          * effects, or, if it was submitted anew after that, for a confirmation: its record says
          * which. */
         if (dues[i].fence == 0) {
             taken = command_effects_check(commands, &dues[i].operation_id);
-        } else if (looks && looked++ < COMMAND_LOOKS_MAX) {
+        } else if (checks && checked++ < COMMAND_CHECKS_MAX) {
             taken = command_effects_check(commands, &dues[i].operation_id);
-            commands->looked_ms = now_ms;
+            commands->checked_ms = now_ms;
         }
     }
     return true; /* a due that was not handled stays due and is reported again */

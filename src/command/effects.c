@@ -19,7 +19,7 @@
 #define WAITING_REASON "waiting for its required effects"
 #define ENDED_REASON   "its required effects are acknowledged"
 
-enum { OUTCOME_BYTES_MAX = 32 << 20, LOOK_ARENA_BYTES_MAX = 64 << 20, REASON_BYTES_MAX = 128 };
+enum { OUTCOME_BYTES_MAX = 32 << 20, CHECK_ARENA_BYTES_MAX = 64 << 20, REASON_BYTES_MAX = 128 };
 
 /* The words, and how many effects the command does not wait for: the evidence says that they may
  * complete after it (CCO-10). Without memory, the words alone. */
@@ -218,7 +218,7 @@ static enum status wait_for_effects(struct dispatch_call *call,
     request->outcome = (struct outcome){0};
     request->effect_id = SLICE_EMPTY;
     first->outcome_body = SLICE_EMPTY;
-    request->delay_ms = COMMAND_LOOK_MS;
+    request->delay_ms = COMMAND_CHECK_MS;
     request->reason = reason_of(WAITING_REASON, detail, call->arena);
     return status == OK ? put_detail(call, command, detail, request, err) : status;
 }
@@ -429,8 +429,8 @@ static void wake(struct effects_check *check)
 static void unblock(struct effects_check *check)
 {
     struct err err;
-    submit_wake(check, command_effects_wait(
-                           &check->record, &check->detail, COMMAND_LOOK_MS, new_wake(check), &err));
+    submit_wake(check, command_effects_wait(&check->record, &check->detail, COMMAND_CHECK_MS,
+                           new_wake(check), &err));
 }
 
 /* The effect that failed comes first in the list, so that the acknowledgement of a different one
@@ -617,7 +617,7 @@ bool command_effects_check(struct commands *commands, const struct op_id *id)
     }
     check->commands = commands;
     check->registry = registry_take(commands);
-    arena_init(&check->arena, commands->mem, LOOK_ARENA_BYTES_MAX);
+    arena_init(&check->arena, commands->mem, CHECK_ARENA_BYTES_MAX);
     atomic_fetch_add(&commands->expiring, 1);
     check->query = (struct query){.kinds = STORE_KIND(RECORD_COMMAND), .operation_id = *id};
     submit_query(check, on_command);
@@ -730,7 +730,7 @@ static enum status compose_acknowledged(struct commands *commands, const struct 
     detail.required -= detail.required > 0;
     return without(detail.waits_for, list, settled->at, calls->arena, &detail.waits_for) == OK
                ? command_effects_wait(
-                     settled->command, &detail, stays_blocked ? 0 : COMMAND_LOOK_MS, call, err)
+                     settled->command, &detail, stays_blocked ? 0 : COMMAND_CHECK_MS, call, err)
                : err_set(err, E_NOMEM, "out of memory for a command");
 }
 

@@ -28,8 +28,8 @@
 #include "command/impl.h"
 
 enum {
-    COMMAND_LOOK_MS = 1000,       /* between two checks of the effects that a command waits for */
-    COMMAND_LOOKS_MAX = 64,       /* commands checked at a time because they are due */
+    COMMAND_CHECK_MS = 1000,      /* between two checks of the effects that a command waits for */
+    COMMAND_CHECKS_MAX = 64,      /* commands checked at a time because they are due */
     COMMAND_LOOKS_OPEN_MAX = 512, /* commands checked at a time because an effect is settled */
     COMMAND_KEPT_BYTES_MAX = 1024 /* of an outcome that waits; a longer one is reduced to its
                                      summary */

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "command/asking.h"
+#include "command/admission.h"
 #include "command/command.h"
 #include "command/detail.h"
 #include "command/document.h"
@@ -54,7 +54,7 @@ struct commands {
     struct registry *registry; /* for requests that begin now */
     struct due_subscription expiry;
     atomic_uint expiring; /* commands whose due is being handled */
-    int64_t looked_ms;    /* when effects were last checked; only for the engine's thread */
+    int64_t checked_ms;   /* when effects were last checked; only for the engine's thread */
     atomic_bool is_cut;
 };
 
@@ -83,10 +83,10 @@ struct execution {
     struct door_call call; /* first, so that the door's pointer is the execution's */
     struct commands *commands;
     struct api_request *request;
-    struct registry *registry;    /* held until it is answered */
-    struct envelope envelope;     /* of a submission */
-    struct command_asking asking; /* likewise */
-    struct slice body;            /* sent to the handler, decrypted */
+    struct registry *registry;          /* held until it is answered */
+    struct envelope envelope;           /* of a submission */
+    struct command_admission admission; /* likewise */
+    struct slice body;                  /* sent to the handler, decrypted */
     /* The record that the answer is about. */
     struct record record;
     struct slice outcome;

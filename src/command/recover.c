@@ -54,7 +54,7 @@ struct recovering {
     unsigned reads;
     /* Of a recovery; a resolution has none. */
     bool recovers;
-    enum recovery action;
+    enum recovery_action action;
     struct detail_recovery noted;
     char id[sizeof "rec_" + UUID_TEXT_BYTES]; /* made for it */
 };
@@ -412,7 +412,7 @@ static struct recovering *recovering_new(struct api_request *request)
 
 /* A caller that may have to repeat its request gives it a name. */
 static enum status note_recovery(
-    struct recovering *self, enum recovery action, struct slice given, struct err *err)
+    struct recovering *self, enum recovery_action action, struct slice given, struct err *err)
 {
     struct execution *execution = &self->execution;
     struct engine_stats stats;
@@ -463,7 +463,7 @@ void command_recover(struct api_request *request)
     made->reason = asked.reason;
     made->kind = action == RECOVERY_CANCEL ? REQUEST_CANCEL : REQUEST_TAKE_UP;
     status = status == OK
-                 ? note_recovery(self, (enum recovery)action, asked.recovery_id, &fault.err)
+                 ? note_recovery(self, (enum recovery_action)action, asked.recovery_id, &fault.err)
                  : status;
     submit(self, status, &fault);
 }

@@ -452,7 +452,7 @@ static bool admit(struct execution *execution)
 static bool is_within_rate(struct execution *execution)
 {
     int64_t after_ms = 0;
-    if (asking_is_within_rate(&execution->asking, &after_ms)) {
+    if (admission_is_within_rate(&execution->admission, &after_ms)) {
         return true;
     }
     execution_refuse(
@@ -477,7 +477,7 @@ static void refuse_envelope(struct execution *execution, const struct envelope_f
 static void ask(struct execution *execution)
 {
     struct err err = {.status = OK};
-    enum status status = asking_make(&execution->asking, &execution->call.engine, &err);
+    enum status status = admission_make(&execution->admission, &execution->call.engine, &err);
     if (status == E_INVALID) {
         refuse_envelope(execution,
             &(struct envelope_fault){.status = 400, .code = "invalid_member", .err = err});
@@ -500,7 +500,7 @@ void command_submit(struct api_request *request)
         return;
     }
     struct http_exchange *exchange = request->exchange;
-    execution->asking = (struct command_asking){.commands = execution->commands,
+    execution->admission = (struct command_admission){.commands = execution->commands,
         .registry = execution->registry,
         .envelope = &execution->envelope,
         .tenant = request->caller.tenant,
@@ -510,10 +510,10 @@ void command_submit(struct api_request *request)
         .arena = exchange->arena,
         .mem = &request->mem,
         .token = execution->token};
-    confirmation_credential(request, &execution->asking.submitter);
-    enum status status = asking_read(&execution->asking, body, &fault);
+    confirmation_credential(request, &execution->admission.submitter);
+    enum status status = admission_read(&execution->admission, body, &fault);
     if (status == OK) {
-        execution->is_read = execution->asking.is_read;
+        execution->is_read = execution->admission.is_read;
         execution->body = execution->envelope.canonical;
         status = execution->envelope.command->confirm == CONFIG_CONFIRM_NONE
                      ? OK

@@ -427,7 +427,7 @@ static void on_oldest(struct net_deadline *deadline, uint64_t now_ms)
     (void)now_ms;
     dispatch_lock(worker->dispatch);
     worker->dispatch->is_oldest_due = false;
-    gauges_look(worker->dispatch);
+    gauges_measure(worker->dispatch);
     dispatch_unlock(worker->dispatch);
 }
 

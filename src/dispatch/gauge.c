@@ -131,7 +131,7 @@ static void see_head(void *context, const struct turns_item *head)
     *oldest_ms = older(*oldest_ms, job->due_ms);
 }
 
-void gauges_look(struct dispatch *dispatch)
+void gauges_measure(struct dispatch *dispatch)
 {
     for (struct dispatch_gauge *at = dispatch->gauges; at != NULL; at = at->next) {
         at->oldest_due_ms = 0;

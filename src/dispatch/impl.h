@@ -307,7 +307,7 @@ void gauge_ended(struct dispatch_gauge *gauge, int64_t took_ms);
 /* A call begins this long after its due time. */
 void gauge_begun(struct dispatch_gauge *gauge, int64_t delay_ms);
 /* Find the oldest waiting call of each gauge. */
-void gauges_look(struct dispatch *dispatch);
+void gauges_measure(struct dispatch *dispatch);
 
 /* job.c; under the lock, unless stated otherwise */
 struct job *job_find(const struct dispatch *dispatch, const struct op_id *id);

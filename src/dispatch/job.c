@@ -412,14 +412,14 @@ bool job_start(struct job *job, struct dispatching *run, struct dispatch_worker 
 }
 
 /* At most once a second, and after the last change. */
-static void look_soon(struct dispatch_worker *worker)
+static void measure_soon(struct dispatch_worker *worker)
 {
     struct net_loop *loop = worker_loop(worker);
     dispatch_lock(worker->dispatch);
-    bool looks = !worker->dispatch->is_oldest_due;
+    bool is_first = !worker->dispatch->is_oldest_due;
     worker->dispatch->is_oldest_due = true;
     dispatch_unlock(worker->dispatch);
-    if (looks) {
+    if (is_first) {
         net_loop_deadline(loop, &worker->oldest_deadline, net_loop_now(loop) + OLDEST_MS);
     }
 }
@@ -442,7 +442,7 @@ void dispatch_pump(struct dispatch_worker *worker)
     }
     dispatch_starts(worker);
     worker->is_pumping = false;
-    look_soon(worker);
+    measure_soon(worker);
     if (turn.wait_ms > 0) {
         net_loop_deadline(
             loop, &worker->pump_deadline, net_loop_now(loop) + (uint64_t)turn.wait_ms);

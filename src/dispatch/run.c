@@ -168,7 +168,7 @@ static void ask(struct dispatching *run);
 static void park(struct dispatching *run);
 static void send_again(struct dispatching *run, struct slice detail);
 
-static void look_at_unknown(struct dispatching *run)
+static void handle_unknown(struct dispatching *run)
 {
     struct job *job = run->job;
     const struct dispatch_kind *kind = run->plan->kind;
@@ -227,7 +227,7 @@ static void on_read(struct dispatching *run)
     } else if (early_ms > 0) {
         leave(run, early_ms);
     } else if (record->status == RECORD_UNKNOWN) {
-        look_at_unknown(run);
+        handle_unknown(run);
     } else if (!job_place(job, run->plan, record)) {
         leave(run, 0); /* its type is not configured: pending until there is a new plan */
     } else {

@@ -130,7 +130,7 @@ static size_t count_of(const struct bucket *set, uint64_t tenant)
 
 /* The tenant that gives way in a full set: the one that holds the most of it. If the newcomer holds
  * as much as any other, it gives way itself, so that no tenant exceeds an equal share. */
-static uint64_t who_gives_way(const struct bucket *set, uint64_t newcomer)
+static uint64_t tenant_that_gives_way(const struct bucket *set, uint64_t newcomer)
 {
     uint64_t most = newcomer;
     size_t most_count = count_of(set, newcomer);
@@ -149,7 +149,7 @@ static uint64_t who_gives_way(const struct bucket *set, uint64_t newcomer)
 static struct bucket *choose(struct bucket *set, uint64_t newcomer)
 {
     struct bucket *chosen = NULL;
-    uint64_t tenant = who_gives_way(set, newcomer);
+    uint64_t tenant = tenant_that_gives_way(set, newcomer);
     for (size_t i = 0; i < WAYS; i++) {
         bool is_older = chosen == NULL || set[i].last_nanos < chosen->last_nanos;
         if (set[i].tenant == tenant && is_older) {

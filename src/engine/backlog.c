@@ -182,7 +182,7 @@ void backlog_change(
     (void)pthread_mutex_unlock(&backlog->lock);
 }
 
-static void look_further(struct backlog *backlog)
+static void next_status(struct backlog *backlog)
 {
     ASSERT(backlog->looking < BACKLOG_STATUSES);
     backlog->looking++;
@@ -197,7 +197,7 @@ static enum status skip_absent(struct backlog *backlog, struct store *store, str
     enum status status = store->ops->counts(store, KINDS, &counts, err);
     while (status == OK && backlog->looking < BACKLOG_STATUSES && !backlog->is_begun &&
            counts.by_status[backlog_status(backlog->looking)] == 0) {
-        look_further(backlog);
+        next_status(backlog);
     }
     return status;
 }
@@ -228,7 +228,7 @@ enum status backlog_read(
             backlog->after = pace.after;
             backlog->is_begun = true;
             if (pace.done) {
-                look_further(backlog);
+                next_status(backlog);
             }
         }
     }

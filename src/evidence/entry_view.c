@@ -560,7 +560,7 @@ static bool name_equals(struct slice name, struct slice quoted, struct buf *scra
     return buf_status(scratch) == OK && slice_equal(buf_view(scratch), quoted);
 }
 
-bool entry_view_tells_names(
+bool entry_view_has_names(
     const struct entry_view *view, const struct record *record, struct buf *scratch)
 {
     struct effect_names names = effect_names_of(record->detail);

@@ -64,7 +64,7 @@ bool entry_view_has_ref(const struct entry_view *view, struct slice effect_id);
 
 /* Whether the entry names an effect and its command as the record does (CCO-8). Entries of the
  * first releases have no names. `scratch` is cleared and used. */
-bool entry_view_tells_names(
+bool entry_view_has_names(
     const struct entry_view *view, const struct record *record, struct buf *scratch);
 
 #endif

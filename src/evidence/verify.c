@@ -439,7 +439,7 @@ static void check_put(struct verify *verify, const struct spot *spot, const stru
         !entry_view_has_ref(view, record->effect_id)) {
         damage(verify, spot, "the record stored with the entry does not match the entry");
     }
-    if (!entry_view_tells_names(view, record, &verify->scratch)) {
+    if (!entry_view_has_names(view, record, &verify->scratch)) {
         damage(verify, spot, "the entry names an effect or a command that is not its record's");
     }
     if (by_key && (view->request.fingerprint_version != record->fingerprint_version ||

@@ -1,6 +1,6 @@
 /*
  * fenced: a request that may take effect once. fenced.c has its life, fenced_key.c its key,
- * fenced_ask.c its begin, fenced_answer.c the answers to its client, fenced_give.c the way the
+ * fenced_compose.c its begin, fenced_answer.c the answers to its client, fenced_give.c the way the
  * upstream's own answer reaches the client.
  *
  *           ask            granted             the upstream's last word          settled
@@ -101,7 +101,7 @@ void fenced_end(struct fenced *fenced, unsigned status);
 enum status fenced_key_from_head(struct fenced *fenced) MUST_CHECK;
 enum status fenced_key_from_body(struct fenced *fenced, struct slice body) MUST_CHECK;
 
-/* fenced_ask.c: make the begin, in fenced->call, for the request with this body. E_INVALID,
+/* fenced_compose.c: make the begin, in fenced->call, for the request with this body. E_INVALID,
  * E_NOMEM: with fault. */
 enum status fenced_make_begin(struct fenced *fenced, struct slice body) MUST_CHECK;
 /* Whether the call can still end before the lease of its grant does. It may not if the loop or the

@@ -156,8 +156,8 @@ void fenced_replay(struct fenced *fenced)
     struct err err;
     fenced_report(fenced, status);
     http_answer_begin(request->exchange, status);
-    struct fields_said said = {.without_origin = gateway_request_is_cors(request)};
-    if (fields_replay(outcome->meta, &said, request->gateway->mem, request->exchange, &err) != OK) {
+    struct fields_how how = {.without_origin = gateway_request_is_cors(request)};
+    if (fields_replay(outcome->meta, &how, request->gateway->mem, request->exchange, &err) != OK) {
         fenced_break(fenced, status); /* out of memory: without its fields it is not the same */
         return;
     }

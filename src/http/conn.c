@@ -173,7 +173,7 @@ static unsigned refused_class(unsigned status)
 }
 
 /* BODY: if the handler set cut in begin, it is called: handle will not be. */
-static void conn_forsake(struct conn *conn)
+static void conn_abandon(struct conn *conn)
 {
     struct exchange *exchange = conn->exchange;
     if (conn->state == CONN_BODY && exchange->is_shown && !exchange->is_begun) {
@@ -186,7 +186,7 @@ static void conn_forsake(struct conn *conn)
 void conn_refuse(struct conn *conn, unsigned status, const char *reason)
 {
     ASSERT(conn->state < CONN_HANDLED);
-    conn_forsake(conn);
+    conn_abandon(conn);
     if (conn->exchange == NULL) {
         conn->exchange = exchange_take(conn->worker);
     }
@@ -614,7 +614,7 @@ void conn_close(struct conn *conn)
     bool is_cut = conn->state == CONN_PIECES;
     conn->is_awaited = is_with_handler(conn) && !is_cut; /* CN3 */
     atomic_fetch_add(&conn->worker->server->awaited, conn->is_awaited ? 1 : 0);
-    conn_forsake(conn);
+    conn_abandon(conn);
     conn_move(conn, CONN_CLOSING);
     net_wheel_remove(&conn->worker->loop.wheel, &conn->deadline);
     net_stream_close(&conn->stream);

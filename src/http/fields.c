@@ -612,7 +612,7 @@ enum status fields_keep_listed(const struct json_value *list, struct slice type,
 
 /* The tree has its own memory, more than 16 KiB of text can need. Otherwise a nearly full arena of
  * the exchange would look like a meta that is not ours, and the answer would have no fields. */
-enum status fields_replay(struct slice meta, const struct fields_said *said, const struct mem *mem,
+enum status fields_replay(struct slice meta, const struct fields_how *how, const struct mem *mem,
     struct http_exchange *exchange, struct err *err)
 {
     static const struct slice origin_names[] = {
@@ -623,7 +623,7 @@ enum status fields_replay(struct slice meta, const struct fields_said *said, con
     arena_init(&trees, mem, KEPT_TREE_BYTES_MAX);
     enum status status = read_kept(meta, &trees, &fields, &count);
     for (size_t i = 0; i < count; i++) {
-        if (said->without_origin && is_among(fields[i].name, origin_names, COUNT(origin_names))) {
+        if (how->without_origin && is_among(fields[i].name, origin_names, COUNT(origin_names))) {
             continue;
         }
         http_answer_field(exchange, fields[i].name, fields[i].value);

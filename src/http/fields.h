@@ -79,14 +79,14 @@ enum status fields_keep_listed(const struct json_value *list, struct slice type,
 /* Whether it looks like ours, and not like one of a different door. */
 bool fields_is_ours(struct slice meta);
 /* How kept fields are replayed. */
-struct fields_said {
+struct fields_how {
     bool without_origin; /* the caller sets Access-Control-Allow-Origin and -Credentials itself: the
                             first answer may have been for a different page, or for no page */
 };
 /* Put kept fields into an answer; sets exchange->has_date where one is a Date. E_INVALID: it is not
  * our meta, for example because the outcome came through a different door. E_NOMEM: the answer must
  * wait, because it would lack its fields. On failure nothing was put. */
-enum status fields_replay(struct slice meta, const struct fields_said *said, const struct mem *mem,
+enum status fields_replay(struct slice meta, const struct fields_how *how, const struct mem *mem,
     struct http_exchange *exchange, struct err *err) MUST_CHECK;
 
 /* A fresh traceparent (W3C trace context, version 00, not sampled) from 24 random bytes. */

@@ -2,7 +2,7 @@
  * The thread of one queue: a round takes the broker's messages, stores them in one commit, and
  * acknowledges those that are settled.
  *
- *     queue_run > do_round: connect > hints, looks, acknowledge > extend, lag > take
+ *     queue_run > do_round: connect > hints, checks, acknowledge > extend, lag > take
  *                 remember: read_all > submit (one commit, waits) > judge_all: park, offer, wait
  */
 #include <errno.h>
@@ -448,7 +448,7 @@ static void do_round(struct consumer *queue)
     take_wake(queue);
     connect_again(queue);
     waiting_take_hints(queue, on_unknown);
-    waiting_look(queue, on_unknown);
+    waiting_check(queue, on_unknown);
     if (queue->is_connected) {
         tend(queue, is_here ? source : NULL);
     }

@@ -11,8 +11,8 @@
 
 enum {
     QUEUE_HINTS_MAX = 512,       /* about changed deliveries, between two rounds */
-    QUEUE_LOOK_MS_MIN = 1000,    /* between two reads of a message's delivery, at first … */
-    QUEUE_LOOK_MS_MAX = 15000,   /* … and at most: other processes or a person may settle it */
+    QUEUE_CHECK_MS_MIN = 1000,   /* between two reads of a message's delivery, at first … */
+    QUEUE_CHECK_MS_MAX = 15000,  /* … and at most: other processes or a person may settle it */
     QUEUE_ROUND_MS_MAX = 1000,   /* longest wait for messages */
     QUEUE_BACKOFF_MS_MIN = 100,  /* between two attempts to connect, at first … */
     QUEUE_BACKOFF_MS_MAX = 5000, /* … and at most */
@@ -36,8 +36,8 @@ struct queue_waiting {
     struct op_id operation_id; /* its delivery */
     enum record_status status; /* of the delivery, when it was last read */
     enum queue_verdict verdict;
-    uint64_t look_ns; /* when to read its delivery again, by clock_nanos */
-    int64_t look_ms;  /* the pause before that */
+    uint64_t check_ns; /* when to read its delivery again, by clock_nanos */
+    int64_t check_ms;  /* the pause before that */
 };
 
 struct queue_hint {
@@ -105,7 +105,7 @@ enum queue_verdict waiting_verdict(enum record_status status, unsigned on_unknow
 /* Apply the hints about deliveries since the last call. */
 void waiting_take_hints(struct consumer *queue, unsigned on_unknown);
 /* Read the deliveries that had no hint for a while. */
-void waiting_look(struct consumer *queue, unsigned on_unknown);
+void waiting_check(struct consumer *queue, unsigned on_unknown);
 /* Write evidence where necessary, and acknowledge every message that is over. E_UNAVAILABLE: the
  * connection is gone. */
 enum status waiting_acknowledge(

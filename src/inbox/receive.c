@@ -30,7 +30,7 @@ struct receiving;
 struct received {
     struct enqueued made; /* first: its call is its first member */
     struct receiving *all;
-    struct engine_call look; /* sync with an order: waits for the seal */
+    struct engine_call wait; /* sync with an order: waits for the seal */
     struct record final;     /* sync: the settled record */
     struct slice answer;     /* sync: the handler's */
     bool is_settled;         /* sync: the handler was called for this request, and final is set */
@@ -208,7 +208,7 @@ static void answer_outcome(struct receiving *all, const struct received *item)
     http_answer_field(request->exchange, SLICE_LIT("Once-Decision"), slice_str(decision_of(item)));
     /* Fields that were not kept, as with an operator's decision, are absent. */
     (void)!fields_replay(
-        record->outcome.meta, &(struct fields_said){0}, &request->mem, request->exchange, &err);
+        record->outcome.meta, &(struct fields_how){0}, &request->mem, request->exchange, &err);
     api_answer_end(request, SLICE_EMPTY, outcome_of(item), true);
 }
 
@@ -306,13 +306,13 @@ static bool run_one(struct received *item)
 }
 
 /* On the engine's thread. */
-static void on_looked(struct engine_call *look)
+static void on_waited(struct engine_call *wait)
 {
-    struct received *item = CONTAINER_OF(look, struct received, look);
+    struct received *item = CONTAINER_OF(wait, struct received, wait);
     struct receiving *all = item->all;
-    if (look->err.status == OK && record_there(&look->decision.next)) {
-        item->final = look->decision.next;
-        item->answer = look->outcome;
+    if (wait->err.status == OK && record_there(&wait->decision.next)) {
+        item->final = wait->decision.next;
+        item->answer = wait->outcome;
         item->is_settled = true;
     }
     if (atomic_fetch_sub(&all->left, 1) == 1) {
@@ -322,16 +322,16 @@ static void on_looked(struct engine_call *look)
 
 /* It waits for its turn, and any process may have it. The same event again, as a sender would send
  * it, waits for the seal. */
-static bool look_for_one(struct received *item)
+static bool wait_for_one(struct received *item)
 {
     struct err err;
     const struct engine_call *made = &item->made.engine;
-    item->look = (struct engine_call){.request = made->request,
+    item->wait = (struct engine_call){.request = made->request,
         .request_body = made->request_body,
         .arena = made->arena,
         .wait_ms = item->all->source->config->total_ms,
-        .done = on_looked};
-    return engine_submit(door_engine(item->all->inbox->door), &item->look, &err) == OK;
+        .done = on_waited};
+    return engine_submit(door_engine(item->all->inbox->door), &item->wait, &err) == OK;
 }
 
 static void run_all(struct receiving *all)
@@ -342,7 +342,7 @@ static void run_all(struct receiving *all)
         struct received *item = &all->items[i];
         enum decision_kind kind = item->made.engine.decision.kind;
         bool is_begun = (kind == DECISION_FIRST_SEEN && run_one(item)) ||
-                        (kind == DECISION_ENQUEUED && look_for_one(item));
+                        (kind == DECISION_ENQUEUED && wait_for_one(item));
         if (!is_begun) {
             atomic_fetch_sub(&all->left, 1);
         }

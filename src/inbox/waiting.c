@@ -6,7 +6,7 @@
 #include "engine/query.h"
 #include "inbox/queue_impl.h"
 
-enum { LOOK_BYTES_MAX = 64 << 20, ROOM_AT_FIRST = 64 };
+enum { CHECK_BYTES_MAX = 64 << 20, ROOM_AT_FIRST = 64 };
 
 static uint64_t nanos_of(int64_t ms)
 {
@@ -52,8 +52,8 @@ enum status waiting_add(struct consumer *queue, struct slice id, const struct re
     struct queue_waiting *one = &queue->waiting[queue->waiting_count++];
     *one = (struct queue_waiting){.id_bytes = id.len,
         .verdict = verdict,
-        .look_ms = QUEUE_LOOK_MS_MIN,
-        .look_ns = clock_nanos() + nanos_of(QUEUE_LOOK_MS_MIN)};
+        .check_ms = QUEUE_CHECK_MS_MIN,
+        .check_ns = clock_nanos() + nanos_of(QUEUE_CHECK_MS_MIN)};
     memcpy(one->id, id.data, id.len);
     if (record != NULL) {
         one->operation_id = record->operation_id;
@@ -98,7 +98,7 @@ void waiting_take_hints(struct consumer *queue, unsigned on_unknown)
                 note_status(one, queue->hints[k].status, on_unknown);
             }
         }
-        one->look_ns = queue->has_lost_hints ? 0 : one->look_ns;
+        one->check_ns = queue->has_lost_hints ? 0 : one->check_ns;
     }
     queue->hint_count = 0;
     queue->has_lost_hints = false;
@@ -106,10 +106,10 @@ void waiting_take_hints(struct consumer *queue, unsigned on_unknown)
 }
 
 /* If the delivery cannot be read, the message is unchanged and is checked again later. */
-static void look_at(struct consumer *queue, struct queue_waiting *one, unsigned on_unknown)
+static void check_one(struct consumer *queue, struct queue_waiting *one, unsigned on_unknown)
 {
     struct arena arena;
-    arena_init(&arena, queue->all->inbox->mem, LOOK_BYTES_MAX);
+    arena_init(&arena, queue->all->inbox->mem, CHECK_BYTES_MAX);
     struct query query = {.kind = QUERY_OPERATION,
         .any_tenant = true,
         .kinds = STORE_KIND(RECORD_DELIVERY),
@@ -125,15 +125,15 @@ static void look_at(struct consumer *queue, struct queue_waiting *one, unsigned 
     arena_release(&arena);
 }
 
-void waiting_look(struct consumer *queue, unsigned on_unknown)
+void waiting_check(struct consumer *queue, unsigned on_unknown)
 {
     uint64_t now = clock_nanos();
     for (size_t i = 0; i < queue->waiting_count; i++) {
         struct queue_waiting *one = &queue->waiting[i];
-        if (one->verdict == QUEUE_WAITS && now >= one->look_ns) {
-            look_at(queue, one, on_unknown);
-            one->look_ms = clock_doubled_ms(one->look_ms, QUEUE_LOOK_MS_MAX);
-            one->look_ns = clock_nanos() + nanos_of(one->look_ms);
+        if (one->verdict == QUEUE_WAITS && now >= one->check_ns) {
+            check_one(queue, one, on_unknown);
+            one->check_ms = clock_doubled_ms(one->check_ms, QUEUE_CHECK_MS_MAX);
+            one->check_ns = clock_nanos() + nanos_of(one->check_ms);
         }
     }
 }
@@ -143,7 +143,7 @@ int64_t waiting_pause_ms(const struct consumer *queue, int64_t max_ms)
     uint64_t now = clock_nanos();
     int64_t pause_ms = max_ms;
     for (size_t i = 0; i < queue->waiting_count; i++) {
-        uint64_t at = queue->waiting[i].look_ns;
+        uint64_t at = queue->waiting[i].check_ns;
         int64_t ms = at <= now ? 0 : (int64_t)((at - now) / 1000000) + 1;
         pause_ms = queue->waiting[i].verdict == QUEUE_WAITS && ms < pause_ms ? ms : pause_ms;
     }
@@ -165,7 +165,7 @@ static bool note_held(
         .operation_id = one->operation_id,
         .actor = SLICE_LIT("once"),
         .reason = slice_of(reason, len < 0 ? 0 : (size_t)len)};
-    arena_init(&arena, queue->all->inbox->mem, LOOK_BYTES_MAX);
+    arena_init(&arena, queue->all->inbox->mem, CHECK_BYTES_MAX);
     struct engine_call call = {.note = &note, .arena = &arena};
     enum status status = engine_do(door_engine(queue->all->inbox->door), &call);
     arena_release(&arena);

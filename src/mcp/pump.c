@@ -33,7 +33,7 @@ struct pump {
     bool has_ended;
     bool is_gone;       /* a server over HTTP: nothing comes from it any more */
     bool is_hurried;    /* by the channel */
-    bool is_told;       /* the channel knows that the server has ended */
+    bool is_given_name; /* the channel knows that the server has ended */
     int64_t hurry_ms;   /* when the server is asked again */
     int64_t drained_ms; /* after its end: how long its output is read */
 };
@@ -135,8 +135,8 @@ static void take_parcels(struct pump *pump)
     if (channel == NULL) {
         return;
     }
-    if (pump->proxy->is_server_gone && !pump->is_told) {
-        pump->is_told = true;
+    if (pump->proxy->is_server_gone && !pump->is_given_name) {
+        pump->is_given_name = true;
         mcp_channel_ending(channel);
     }
     mcp_channel_heard(channel);

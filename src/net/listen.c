@@ -105,7 +105,9 @@ static enum status cannot(struct err *err, const struct net_address *address, in
         (void)close(fd); /* nothing was written to it */
     }
     if (cause == EADDRINUSE) {
-        return err_set(err, E_UNAVAILABLE, "cannot listen on '%s': in use", address->text);
+        (void)err_set(err, E_UNAVAILABLE, "cannot listen on '%s': in use", address->text);
+        err_hint(err, "stop the process that listens there, or use a different address");
+        return E_UNAVAILABLE;
     }
     return err_errno(err, E_UNAVAILABLE, cause, "cannot listen on '%s'", address->text);
 }

@@ -28,7 +28,7 @@
 enum {
     NAME_BYTES_MAX = 64 << 10,
     CA_FILE_BYTES_MAX = 16 << 20, /* the system's bundle has 200 KiB */
-    CLOSE_LOOK_MS = 20,           /* between two checks whether all connections are closed */
+    CLOSE_CHECK_MS = 20,          /* between two checks whether all connections are closed */
 };
 
 /* The figures of all upstreams of one name, including those that are freed. */
@@ -235,7 +235,7 @@ static void left(struct upstreams_one *one)
     atomic_fetch_sub(&upstreams->leaving, 1); /* from here on the loops may end */
 }
 
-static void leave_look(struct net_deadline *deadline, uint64_t now_ms)
+static void leave_check(struct net_deadline *deadline, uint64_t now_ms)
 {
     struct upstreams_leave *leave =
         (struct upstreams_leave *)(void *)((char *)deadline -
@@ -243,7 +243,7 @@ static void leave_look(struct net_deadline *deadline, uint64_t now_ms)
     struct upstreams_one *one = leave->one;
     struct net_loop *loop = http_server_loop(one->upstreams->server, leave->loop);
     if (!upstream_is_closed(one->upstream, leave->loop)) {
-        net_loop_deadline(loop, &leave->deadline, now_ms + CLOSE_LOOK_MS);
+        net_loop_deadline(loop, &leave->deadline, now_ms + CLOSE_CHECK_MS);
     } else if (atomic_fetch_sub(&one->loops_left, 1) == 1) {
         left(one);
     }
@@ -257,7 +257,7 @@ static void leave(struct net_task *task)
         upstream_detach(one->upstream, leave->loop);
         one->is_attached[leave->loop] = false;
     }
-    leave_look(
+    leave_check(
         &leave->deadline, net_loop_now(http_server_loop(one->upstreams->server, leave->loop)));
 }
 
@@ -316,7 +316,7 @@ static enum status one_new(struct upstreams *upstreams, const struct upstreams_w
     bool has_memory = one->is_attached != NULL && one->leave != NULL;
     for (unsigned i = 0; has_memory && i < upstreams->loops; i++) {
         one->leave[i] = (struct upstreams_leave){
-            .task.run = leave, .deadline.due = leave_look, .one = one, .loop = i};
+            .task.run = leave, .deadline.due = leave_check, .one = one, .loop = i};
     }
     enum status status = has_memory ? OK : err_set(err, E_NOMEM, "out of memory");
     status = status == OK ? upstream_new(&options, upstreams->loops, &one->upstream, err) : status;

@@ -35,7 +35,7 @@ static enum status trace_say(struct trace *trace, const char *what, const char *
 }
 
 /* Details of a call besides its name, after it was made. */
-static void tell_batch(char *text, size_t size, const struct store_batch *batch)
+static void put_batch(char *text, size_t size, const struct store_batch *batch)
 {
     size_t found = 0;
     size_t bodies = 0;
@@ -49,8 +49,8 @@ static void tell_batch(char *text, size_t size, const struct store_batch *batch)
         found, bodies, batch->fences);
 }
 
-#define TELL_PREPARE tell_batch(text, sizeof text, batch)
-#define TELL_READ    tell_batch(text, sizeof text, batch)
+#define TELL_PREPARE put_batch(text, sizeof text, batch)
+#define TELL_READ    put_batch(text, sizeof text, batch)
 #define TELL_COMMIT  (void)snprintf(text, sizeof text, " %zu changes", commit->count)
 #define TELL_FLUSH   text[0] = '\0'
 #define TELL_SCAN    (void)snprintf(text, sizeof text, " for at most %zu", scan->limit)

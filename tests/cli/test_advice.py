@@ -48,6 +48,13 @@ def test_a_store_of_a_different_user_is_not_taken_for_a_missing_one(foreign, wor
 
 
 @stores.journal_only("files have owners")
+def test_a_store_that_cannot_be_created_says_what_to_do(foreign):
+    done = foreign("run", "--store", "journal:./other", "--idempotency-key", "a", "--", "true")
+    assert done.returncode == 125 and "Permission denied" in done.stderr, done
+    assert "hint: name a store in a directory that you may write to" in done.stderr
+
+
+@stores.journal_only("files have owners")
 def test_doctor_as_a_different_user_never_says_restore(foreign):
     done = foreign("doctor")
     assert done.returncode == 1, done

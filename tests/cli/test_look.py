@@ -68,6 +68,21 @@ def test_show_of_nothing_is_65_and_of_nonsense_64(filled):
     assert filled("show", "nonsense").code == 64
 
 
+@pytest.mark.parametrize("words", [["show"], ["why"], ["resolve", "--status", "failed",
+    "--reason", "r"]])
+def test_text_that_is_no_id_is_refused_with_what_an_id_is(filled, words):
+    done = filled(words[0], "order-1", *words[1:])
+    assert (done.code, done.out) == (64, b"")
+    assert done.message == "once: 'order-1' is not an id: op_, cmd_, eff_ or dlv_ and a UUID, or " \
+        "its beginning\nhint: once ls lists operations with their ids\n"
+
+
+def test_a_server_that_is_away_is_not_taken_for_a_store_that_run_creates(once):
+    for url in ("postgres://127.0.0.1:1/x", "redis://127.0.0.1:1"):
+        done = once("ls", "--store", url)
+        assert done.code == 69 and "hint: start that server" in done.message, done
+
+
 def test_show_does_not_let_output_drive_the_terminal(once):
     once.run("a", "printf", "\\033[31mred\\n")
     text = once("show", "--key", "a").text

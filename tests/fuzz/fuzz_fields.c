@@ -21,7 +21,7 @@ static void check_meta(struct slice meta)
     struct answered answered;
     answered_init(&answered);
     enum status status =
-        fields_replay(meta, &(struct fields_said){0}, &mem_libc, &answered.exchange, NULL);
+        fields_replay(meta, &(struct fields_how){0}, &mem_libc, &answered.exchange, NULL);
     struct slice fields = answered_fields(&answered); /* which checks that they can be sent */
     ASSERT(status == OK || status == E_INVALID);
     ASSERT(status == OK || fields.len == 0);
@@ -121,7 +121,7 @@ static void check_replayed(const struct http_head *head)
     enum status status = fields_keep(head, &names, SLICE_EMPTY, &meta);
     ASSERT(status == OK || status == E_LIMIT);
     if (status == OK) {
-        ASSERT(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc, &kept.exchange,
+        ASSERT(fields_replay(buf_view(&meta), &(struct fields_how){0}, &mem_libc, &kept.exchange,
                    NULL) == OK);
         ASSERT(answered_fields(&kept).len <= all.len);
         buf_str(&kept.head, "\r\n");

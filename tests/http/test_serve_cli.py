@@ -220,6 +220,7 @@ def test_an_address_in_use_is_69(serve, tmp_path):
     done = once("serve", "--listen", f"127.0.0.1:{port}", "--store", "journal:./other",
         cwd=tmp_path)
     assert done.returncode == 69 and done.stdout == ""
+    assert "hint: stop the process that listens there" in done.stderr
     assert f"127.0.0.1:{port}" in done.stderr
     assert server.begin("a")[0] == 201
 

@@ -150,7 +150,7 @@ static struct told read_edited(const struct record *record, const char *const ed
     assert_int_equal(entry_view_read(&entry, &kit.arena, &scratch, &view, &err), OK);
     assert_true(slice_is(view.request.effect_id, "ch_1"));
     struct told told = {.ref = entry_view_has_ref(&view, record->effect_id),
-        .names = entry_view_tells_names(&view, record, &scratch)};
+        .names = entry_view_has_names(&view, record, &scratch)};
     buf_release(&scratch);
     return told;
 }

@@ -277,7 +277,7 @@ static void check_kept(
     buf_init(&meta, &mem_libc, BYTES_MAX);
     assert_int_equal(fields_keep(read_answer(&message, fields), names, SLICE_EMPTY, &meta), OK);
     check_same(buf_view(&meta), kept);
-    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_how){0}, &mem_libc,
                          &answered.exchange, NULL),
         OK);
     check_same(answered_fields(&answered), replayed);
@@ -374,7 +374,7 @@ static void ids_of_the_first_exchange_are_kept_beside_every_field(void **state)
         answered_init(&answered);
         buf_clear(&meta);
         assert_int_equal(fields_keep(head, &names, request_id, &meta), OK);
-        assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+        assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_how){0}, &mem_libc,
                              &answered.exchange, NULL),
             OK);
         struct slice all = answered_fields(&answered);
@@ -400,7 +400,7 @@ static void a_date_is_kept_only_by_name(void **state)
     buf_init(&meta, &mem_libc, BYTES_MAX);
     assert_int_equal(
         fields_keep(read_answer(&message, "Date: d\r\n"), &names, SLICE_EMPTY, &meta), OK);
-    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_how){0}, &mem_libc,
                          &answered.exchange, NULL),
         OK);
     check_same(answered_fields(&answered), "Date: d\r\n");
@@ -429,7 +429,7 @@ static enum status keep_sized(size_t bytes, size_t *ret_len)
     if (status == OK) {
         struct slice text = slice_of(meta.data + 6, meta.len - 6);
         assert_int_equal(
-            fields_replay(text, &(struct fields_said){0}, &mem_libc, &answered.exchange, NULL), OK);
+            fields_replay(text, &(struct fields_how){0}, &mem_libc, &answered.exchange, NULL), OK);
         assert_int_equal(answered_fields(&answered).len, len);
     }
     answered_release(&answered);
@@ -502,13 +502,13 @@ static void a_meta_that_is_not_ours_puts_nothing(void **state)
     for (size_t i = 0; i < sizeof metas / sizeof *metas; i++) {
         struct err err = {.status = OK};
         enum status status = fields_replay(
-            slice_str(metas[i]), &(struct fields_said){0}, &mem_libc, &answered.exchange, &err);
+            slice_str(metas[i]), &(struct fields_how){0}, &mem_libc, &answered.exchange, &err);
         if (status != E_INVALID || answered_fields(&answered).len != 0) {
             fail_msg("%s was taken", metas[i]);
         }
         assert_int_equal(err.status, E_INVALID);
     }
-    assert_int_equal(fields_replay(slice_str(META(GOOD)), &(struct fields_said){0}, &mem_libc,
+    assert_int_equal(fields_replay(slice_str(META(GOOD)), &(struct fields_how){0}, &mem_libc,
                          &answered.exchange, NULL),
         OK);
     check_same(answered_fields(&answered), "ETag: 1\r\n");
@@ -526,7 +526,7 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
     for (int i = 0; i < 8000; i++) {
         buf_char(&meta, '[');
     }
-    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_how){0}, &mem_libc,
                          &answered.exchange, NULL),
         E_INVALID);
     /* As many values as it can hold. */
@@ -536,7 +536,7 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
         buf_str(&meta, ",0");
     }
     buf_str(&meta, "]}");
-    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+    assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_how){0}, &mem_libc,
                          &answered.exchange, NULL),
         E_INVALID);
     /* One field more than a head and the id of its exchange. */
@@ -547,7 +547,7 @@ static void a_meta_that_is_too_much_puts_nothing(void **state)
             buf_str(&meta, "," GOOD);
         }
         buf_str(&meta, "]}");
-        assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_said){0}, &mem_libc,
+        assert_int_equal(fields_replay(buf_view(&meta), &(struct fields_how){0}, &mem_libc,
                              &answered.exchange, NULL),
             count == HTTP_FIELDS_MAX + 1 ? OK : E_INVALID);
     }
@@ -585,7 +585,7 @@ static void short_memory_is_told_and_leaves_nothing_half_done(void **state)
         }
         if (status == OK) {
             status = fields_replay(
-                buf_view(&meta), &(struct fields_said){0}, &mem, &answered.exchange, NULL);
+                buf_view(&meta), &(struct fields_how){0}, &mem, &answered.exchange, NULL);
             assert_true(status == OK || status == E_NOMEM);
             check_same(answered_fields(&answered), status == OK ? "X: \xff\r\nETag: 1\r\n" : "");
         }

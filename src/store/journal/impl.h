@@ -374,7 +374,7 @@ void segment_replaced(struct journal *journal, struct segment *segment);
 
 /* soon.c: the mark of store_soon. */
 /* Whether the file is present. If it cannot be read, it counts as present. */
-bool soon_look(const struct journal *journal);
+bool soon_read(const struct journal *journal);
 extern const struct store_soon journal_soon;
 
 /* recover.c: fold the files into the index. */

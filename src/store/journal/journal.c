@@ -204,8 +204,12 @@ static enum status journal_create(
         failed = io_sync_dir(io, parent.text);
     }
     if (failed != 0 && failed != -EEXIST && failed != -ENOTEMPTY) {
-        return err_errno(
+        (void)err_errno(
             err, E_UNAVAILABLE, -failed, "cannot create store '%s'", journal->options.path);
+        if (failed == -EACCES) {
+            err_hint(err, "name a store in a directory that you may write to");
+        }
+        return E_UNAVAILABLE;
     }
     return OK;
 }
@@ -613,7 +617,7 @@ static enum status journal_start(
         status = lock_take(journal, options->lock_wait_ms, err);
         if (status == OK && !journal->read_only) {
             leftovers_remove(journal);
-            journal->replays_soon = soon_look(journal);
+            journal->replays_soon = soon_read(journal);
             status = way_open(journal, options->briefly, err);
         }
     }

@@ -17,7 +17,7 @@ static bool soon_is_marked(struct store *store)
     return journal_of(store)->replays_soon;
 }
 
-bool soon_look(const struct journal *journal)
+bool soon_read(const struct journal *journal)
 {
     const struct io *io = journal->io;
     struct path path = soon_path(journal);

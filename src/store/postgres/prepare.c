@@ -96,7 +96,7 @@ static void ask_bodies(struct ask *ask, const struct store_want *want)
 }
 
 /* Lists every record once, ordered by hash, which is the order of the locks. */
-static enum status asking_init(
+static enum status admission_init(
     struct pg_store *self, const struct store_batch *batch, struct asking *asking, struct err *err)
 {
     size_t count = 0;
@@ -136,7 +136,7 @@ static enum status asking_init(
     return OK;
 }
 
-static void asking_release(struct pg_store *self, struct asking *asking)
+static void admission_release(struct pg_store *self, struct asking *asking)
 {
     mem_free(self->mem, asking->asks);
     mem_free(self->mem, asking->of);
@@ -477,7 +477,7 @@ static enum status exchange(
     struct pg_store *self, struct store_batch *batch, bool locks, struct err *err)
 {
     struct asking asking = {.count = 0};
-    enum status status = asking_init(self, batch, &asking, err);
+    enum status status = admission_init(self, batch, &asking, err);
     if (!locks || clock_nanos() >= self->counts_until_ns) {
         self->counts_until_ns = 0;
     }
@@ -490,7 +490,7 @@ static enum status exchange(
             phase_set(self, PG_PREPARED);
         }
     }
-    asking_release(self, &asking);
+    admission_release(self, &asking);
     return status;
 }
 

@@ -49,7 +49,7 @@ static bool add_lines(const struct case_content *content, struct curl_slist **li
     return ok;
 }
 
-struct client_response *policy_ask(
+struct client_response *policy_send(
     struct once_client *client, const char *address, const struct case_request *request)
 {
     const struct case_content *content = &request->content;

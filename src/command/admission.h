@@ -1,12 +1,12 @@
 /*
- * asking: from an envelope to the call that asks the engine for its command. There is no other way
- * to submit one: the API and the inbox both use this.
+ * admission: from an envelope to the call that submits its command to the engine. There is no other
+ * way to submit one: the API and the inbox both use this.
  *
  * Ownership: everything made is in the arena.
  * Threads:   any.
  */
-#ifndef ONCE_COMMAND_ASKING_H
-#define ONCE_COMMAND_ASKING_H
+#ifndef ONCE_COMMAND_ADMISSION_H
+#define ONCE_COMMAND_ADMISSION_H
 
 #include "command/envelope.h"
 #include "engine/engine.h"
@@ -14,7 +14,7 @@
 struct commands;
 struct registry;
 
-struct command_asking {
+struct command_admission {
     /* Set by the caller. */
     const struct commands *commands;
     const struct registry *registry; /* held */
@@ -29,22 +29,23 @@ struct command_asking {
     struct arena *arena;
     struct mem *mem; /* that arena */
 
-    /* Set by asking_read. */
+    /* Set by admission_read. */
     bool is_read; /* I0 */
 };
 
 /* Read and check the envelope. Statuses as envelope_read's. */
-enum status asking_read(struct command_asking *asking, const struct json_value *body,
+enum status admission_read(struct command_admission *admission, const struct json_value *body,
     struct envelope_fault *fault) MUST_CHECK;
 /* The registry's own limit on each tenant's submissions; duplicates count too. False: it may be
  * submitted after *ret_after_ms. */
-bool asking_is_within_rate(const struct command_asking *asking, int64_t *ret_after_ms) MUST_CHECK;
+bool admission_is_within_rate(
+    const struct command_admission *admission, int64_t *ret_after_ms) MUST_CHECK;
 /* Make the request: a begin, or an enqueue if something comes before the start. The call is zeroed
  * except for its arena and actor. E_INVALID names the member. E_NOMEM, and errors of the vault. */
-enum status asking_make(
-    const struct command_asking *asking, struct engine_call *engine, struct err *err) MUST_CHECK;
-/* Whether asking_make would refuse the envelope; nothing is made, and commands may be NULL. For a
- * command without a confirmation. E_INVALID names the member. E_NOMEM. */
-enum status asking_check(const struct command_asking *asking, struct err *err) MUST_CHECK;
+enum status admission_make(const struct command_admission *admission, struct engine_call *engine,
+    struct err *err) MUST_CHECK;
+/* Whether admission_make would refuse the envelope; nothing is made, and commands may be NULL. For
+ * a command without a confirmation. E_INVALID names the member. E_NOMEM. */
+enum status admission_check(const struct command_admission *admission, struct err *err) MUST_CHECK;
 
 #endif

@@ -207,7 +207,7 @@ static void wait_for_other(struct run *run, const struct backend_answer *answer,
     }
 }
 
-int run_ask(struct run *run, struct backend_answer *ret_answer)
+int run_grant(struct run *run, struct backend_answer *ret_answer)
 {
     struct wait wait = {
         .until_ms = cli_boot_ms() + cli_ms(run->cli, "wait"), .pause_ms = PAUSE_MS_MIN};

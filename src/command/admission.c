@@ -1,4 +1,4 @@
-#include "command/asking.h"
+#include "command/admission.h"
 
 #include "base/base64.h"
 #include "base/check.h"
@@ -10,32 +10,32 @@
 #include "engine/request_builder.h"
 #include "envelope/sealed.h"
 
-enum status asking_read(
-    struct command_asking *asking, const struct json_value *body, struct envelope_fault *fault)
+enum status admission_read(struct command_admission *admission, const struct json_value *body,
+    struct envelope_fault *fault)
 {
-    const struct config *config = asking->registry->config;
+    const struct config *config = admission->registry->config;
     struct envelope_rules rules = {.commands = config->commands,
         .command_count = config->command_count,
-        .tenant = asking->tenant,
-        .is_tenant_verified = asking->is_tenant_verified};
-    enum status status = envelope_read(&rules, body, asking->arena, asking->envelope, fault);
-    if (status == OK && asking->envelope->command->declared_count > 0) {
+        .tenant = admission->tenant,
+        .is_tenant_verified = admission->is_tenant_verified};
+    enum status status = envelope_read(&rules, body, admission->arena, admission->envelope, fault);
+    if (status == OK && admission->envelope->command->declared_count > 0) {
         struct err err = {.status = OK};
-        status =
-            declared_check(asking->envelope->command, asking->envelope->root, asking->arena, &err);
+        status = declared_check(
+            admission->envelope->command, admission->envelope->root, admission->arena, &err);
         status = status == E_INVALID ? envelope_refuse(fault, 422, "invalid_args", "%s", err.text)
                                      : status;
     }
-    asking->is_read = status == OK && asking->envelope->command->class == CONFIG_CLASS_I0;
+    admission->is_read = status == OK && admission->envelope->command->class == CONFIG_CLASS_I0;
     return status;
 }
 
-bool asking_is_within_rate(const struct command_asking *asking, int64_t *ret_after_ms)
+bool admission_is_within_rate(const struct command_admission *admission, int64_t *ret_after_ms)
 {
-    const struct config_command *command = asking->envelope->command;
-    struct flood *flood = door_flood(asking->commands->door);
+    const struct config_command *command = admission->envelope->command;
+    struct flood *flood = door_flood(admission->commands->door);
     struct flood_rate rate = {command->rate, command->rate < 1 ? 1 : command->rate};
-    struct record_key key = {.tenant = asking->tenant,
+    struct record_key key = {.tenant = admission->tenant,
         .scope = SLICE_LIT("command rates"),
         .key = slice_str(command->name)};
     struct err err;
@@ -50,27 +50,28 @@ bool asking_is_within_rate(const struct command_asking *asking, int64_t *ret_aft
 }
 
 /* 256 random bits, shown once. Only their hash is kept. */
-static enum status make_token(const struct command_asking *asking, const struct record_key *key,
-    struct detail *detail, struct err *err)
+static enum status make_token(const struct command_admission *admission,
+    const struct record_key *key, struct detail *detail, struct err *err)
 {
     unsigned char random[COMMAND_TOKEN_BYTES];
     enum status status = rand_bytes(random, sizeof random, err);
     if (status != OK) {
         return status;
     }
-    *base64_put(asking->token, random, sizeof random, BASE64_URL) = '\0';
+    *base64_put(admission->token, random, sizeof random, BASE64_URL) = '\0';
     explicit_bzero(random, sizeof random);
-    detail->is_confirmed_by_step_up = asking->envelope->command->confirm == CONFIG_CONFIRM_STEP_UP;
-    detail->submitter = asking->submitter;
-    status = confirmation_hash(
-        key, asking->envelope->actor_id, slice_str(asking->token), asking->arena, &detail->token);
+    detail->is_confirmed_by_step_up =
+        admission->envelope->command->confirm == CONFIG_CONFIRM_STEP_UP;
+    detail->submitter = admission->submitter;
+    status = confirmation_hash(key, admission->envelope->actor_id, slice_str(admission->token),
+        admission->arena, &detail->token);
     return status == OK ? OK : err_set(err, status, "out of memory");
 }
 
 static enum status make_detail(
-    const struct command_asking *asking, struct request *asked, struct err *err)
+    const struct command_admission *admission, struct request *asked, struct err *err)
 {
-    const struct envelope *envelope = asking->envelope;
+    const struct envelope *envelope = admission->envelope;
     struct detail detail = {.command = slice_str(envelope->command->name),
         .command_id = envelope->command_id,
         .actor_id = envelope->actor_id,
@@ -78,16 +79,16 @@ static enum status make_detail(
         .target = envelope->target,
         .args = envelope->args,
         .is_key_given = envelope->is_key_given,
-        .is_read = asking->is_read};
+        .is_read = admission->is_read};
     struct buf out;
     enum status status = OK;
     if (envelope->command->confirm != CONFIG_CONFIRM_NONE) {
-        status = make_token(asking, &asked->key, &detail, err);
+        status = make_token(admission, &asked->key, &detail, err);
     }
     if (status != OK) {
         return status;
     }
-    buf_init(&out, asking->mem, 2 * LIMIT_DETAIL_BYTES_MAX);
+    buf_init(&out, admission->mem, 2 * LIMIT_DETAIL_BYTES_MAX);
     status = detail_put(&detail, &out);
     asked->detail = buf_view(&out);
     return status == OK ? OK : err_set(err, status, "the names in the envelope are too long");
@@ -95,13 +96,13 @@ static enum status make_detail(
 
 /* A body that must be sent later is kept whole, and encrypted at rest (DESIGN section 4). */
 static enum status keep_body(
-    const struct command_asking *asking, struct engine_call *engine, struct err *err)
+    const struct command_admission *admission, struct engine_call *engine, struct err *err)
 {
     struct vault_name name = sealed_name(&engine->request.key, RECORD_COMMAND);
     struct buf sealed;
-    buf_init(&sealed, asking->mem, ENVELOPE_DERIVED_BYTES_MAX);
+    buf_init(&sealed, admission->mem, ENVELOPE_DERIVED_BYTES_MAX);
     enum status status =
-        vault_seal(asking->commands->vault, &name, asking->envelope->canonical, &sealed, err);
+        vault_seal(admission->commands->vault, &name, admission->envelope->canonical, &sealed, err);
     if (status == OK) {
         engine->request_body = buf_view(&sealed);
         engine->request.request = (struct body_ref){.bytes = sealed.len, .retained = true};
@@ -112,14 +113,14 @@ static enum status keep_body(
 
 /* An I0 command runs every time: its record has a key of its own. */
 static enum status put_key(
-    const struct command_asking *asking, struct request *asked, struct err *err)
+    const struct command_admission *admission, struct request *asked, struct err *err)
 {
-    const struct envelope *envelope = asking->envelope;
-    asked->key =
-        (struct record_key){.tenant = asking->tenant, .scope = COMMAND_SCOPE, .key = envelope->key};
-    if (asking->is_read) {
+    const struct envelope *envelope = admission->envelope;
+    asked->key = (struct record_key){
+        .tenant = admission->tenant, .scope = COMMAND_SCOPE, .key = envelope->key};
+    if (admission->is_read) {
         unsigned char random[16];
-        char *text = arena_alloc(asking->arena, 64);
+        char *text = arena_alloc(admission->arena, 64);
         enum status status = rand_bytes(random, sizeof random, err);
         if (status != OK || text == NULL) {
             return status != OK ? status : err_set(err, E_NOMEM, "out of memory");
@@ -132,59 +133,60 @@ static enum status put_key(
 }
 
 static enum status put_trace(
-    const struct command_asking *asking, struct request *asked, struct err *err)
+    const struct command_admission *admission, struct request *asked, struct err *err)
 {
     /* In canonical order. */
-    struct trace_member members[] = {{SLICE_LIT("command_id"), asking->envelope->command_id},
-        {SLICE_LIT("request_id"), asking->request_id},
-        {SLICE_LIT("traceparent"), asking->traceparent}};
+    struct trace_member members[] = {{SLICE_LIT("command_id"), admission->envelope->command_id},
+        {SLICE_LIT("request_id"), admission->request_id},
+        {SLICE_LIT("traceparent"), admission->traceparent}};
     struct buf out;
-    buf_init(&out, asking->mem, 2 * LIMIT_TRACE_BYTES_MAX);
-    enum status status = trace_write(asking->envelope->trace, members, COUNT(members), &out, err);
+    buf_init(&out, admission->mem, 2 * LIMIT_TRACE_BYTES_MAX);
+    enum status status =
+        trace_write(admission->envelope->trace, members, COUNT(members), &out, err);
     asked->trace = buf_view(&out);
     return status;
 }
 
 /* What names it, in its record and in evidence. */
 static enum status put_names(
-    const struct command_asking *asking, struct request *asked, struct err *err)
+    const struct command_admission *admission, struct request *asked, struct err *err)
 {
-    enum status status = put_key(asking, asked, err);
-    status = status == OK ? make_detail(asking, asked, err) : status;
-    return status == OK ? put_trace(asking, asked, err) : status;
+    enum status status = put_key(admission, asked, err);
+    status = status == OK ? make_detail(admission, asked, err) : status;
+    return status == OK ? put_trace(admission, asked, err) : status;
 }
 
-enum status asking_make(
-    const struct command_asking *asking, struct engine_call *engine, struct err *err)
+enum status admission_make(
+    const struct command_admission *admission, struct engine_call *engine, struct err *err)
 {
-    const struct config_command *command = asking->envelope->command;
+    const struct config_command *command = admission->envelope->command;
     struct request *asked = &engine->request;
-    struct engine *at = door_engine(asking->commands->door);
+    struct engine *at = door_engine(admission->commands->door);
     bool asks = command->confirm != CONFIG_CONFIRM_NONE;
-    asked->kind = asks || asking->is_later ? REQUEST_ENQUEUE : REQUEST_BEGIN;
+    asked->kind = asks || admission->is_later ? REQUEST_ENQUEUE : REQUEST_BEGIN;
     asked->record_kind = RECORD_COMMAND;
     asked->door = RECORD_DOOR_COMMANDS;
     asked->policy = policy_default;
-    asked->policy.window_ms = asking->is_read ? COMMAND_READ_WINDOW_MS : command->ttl_ms;
+    asked->policy.window_ms = admission->is_read ? COMMAND_READ_WINDOW_MS : command->ttl_ms;
     asked->policy.on_unknown = (enum on_unknown)command->on_unknown;
     asked->policy.retry_rejected = true; /* no effect began: a new submission starts over */
     if (asks) {
         asked->status = RECORD_WAITING;
         asked->delay_ms = command->confirm_ttl_ms;
-    } else if (!asking->is_later) {
+    } else if (!admission->is_later) {
         asked->policy.lease_ms = execution_lease_ms(command);
         asked->holder = engine_incarnation(at);
     }
-    builder_fingerprint(engine, at, &asking->envelope->digest, FINGERPRINT_CANONICAL);
-    enum status status = put_names(asking, asked, err);
-    status = status == OK ? keep_body(asking, engine, err) : status;
+    builder_fingerprint(engine, at, &admission->envelope->digest, FINGERPRINT_CANONICAL);
+    enum status status = put_names(admission, asked, err);
+    status = status == OK ? keep_body(admission, engine, err) : status;
     return status == OK ? builder_check(engine, err) : status;
 }
 
-enum status asking_check(const struct command_asking *asking, struct err *err)
+enum status admission_check(const struct command_admission *admission, struct err *err)
 {
     struct request asked = {.kind = REQUEST_ENQUEUE, .record_kind = RECORD_COMMAND};
-    ASSERT(asking->envelope->command->confirm == CONFIG_CONFIRM_NONE);
-    enum status status = put_names(asking, &asked, err);
+    ASSERT(admission->envelope->command->confirm == CONFIG_CONFIRM_NONE);
+    enum status status = put_names(admission, &asked, err);
     return status == OK ? request_names_check(&asked, err) : status;
 }
