@@ -498,6 +498,7 @@ static const struct {
     {"H4", "it was given back already"},
     {"H5", "the report has the fence of the current grant, so it counts"},
     {"H6", "the right to execute it was given up already"},
+    {"H7", "nobody knows whether it happened; it is checked again after a pause"},
     {"T1", "the holder asked for a later attempt"},
     {"T2", "its attempts or its deadline are used up, so it was given up"},
     {"T3", "the holder has it wait"},
