@@ -217,3 +217,30 @@ def test_checkpoints_tie_the_chains_together(place):
         f" chain_id = '{FUNCTIONS}' AND seq_first = 5")
     said = [damage["what"] for damage in place.verify()["damages"]]
     assert any("a checkpoint of chain" in text for text in said), said
+
+
+@pytest.mark.parametrize("prefix, decided, word", [
+    ("op_", {"decision": "claimed"}, "in_progress"),
+    ("cmd_", {"decision": "claimed"}, "started"),
+    ("cmd_", {"decision": "unknown"}, "blocked"),
+    ("cmd_", {"decision": "in_progress", "attempt": 0, "state": "waiting"},
+        "awaiting_confirmation"),
+    ("cmd_", {"decision": "done", "delay_ms": 1, "request": "wake", "status": "waiting"},
+        "awaiting_effects"),
+    ("cmd_", {"decision": "done", "request": "wake", "status": "waiting"}, "blocked"),
+    ("cmd_", {"decision": "done", "request": "wake", "status": "pending"}, "confirmed"),
+    ("cmd_", {"decision": "enqueued", "status": "pending"}, "received"),
+    ("eff_", {"decision": "claimed"}, "dispatched"),
+    ("eff_", {"decision": "sealed", "status": "executed"}, "acknowledged"),
+    ("dlv_", {"decision": "claimed"}, "delivering"),
+    ("dlv_", {"decision": "done", "status": "dead"}, "dead_letter"),
+])
+def test_the_view_has_the_words_of_each_kind(place, prefix, decided, word):
+    """As src/evidence/entry_form.c has them, and docs/formats/evidence.md."""
+    entry = {"decided": {"request": "begin", "now_ms": 1794770607123, **decided}, "v": 2,
+        "operation_id": prefix + "019a8990-6013-7000-8001-8d2f1b0c7a55"}
+    state = entry["decided"].pop("state", None)
+    entry.update({"lifecycle_state": state} if state else {})
+    found = place.sql(f"SELECT full_entry('{FUNCTIONS}', 1, '{json.dumps(entry)}')->>"
+        "'lifecycle_state'")
+    assert found.splitlines()[-1] == word
