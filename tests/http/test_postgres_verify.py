@@ -241,6 +241,7 @@ def test_the_view_has_the_words_of_each_kind(place, prefix, decided, word):
         "operation_id": prefix + "019a8990-6013-7000-8001-8d2f1b0c7a55"}
     state = entry["decided"].pop("state", None)
     entry.update({"lifecycle_state": state} if state else {})
-    found = place.sql(f"SELECT full_entry('{FUNCTIONS}', 1, '{json.dumps(entry)}')->>"
+    found = place.sql(f"SELECT entry_in_words(full_entry('{FUNCTIONS}', 1, "
+        f"'{json.dumps(entry)}'))->>"
         "'lifecycle_state'")
     assert found.splitlines()[-1] == word

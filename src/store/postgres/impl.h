@@ -33,7 +33,7 @@
 #include "store/postgres/postgres.h"
 
 /* The version of the schema that this program reads and writes. */
-enum { PG_SCHEMA_VERSION = 6 };
+enum { PG_SCHEMA_VERSION = 7 };
 
 enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 

@@ -31,6 +31,7 @@ static const struct {
     {5, pg_schema_5, &pg_schema_5_bytes},
     {6, pg_schema_6, &pg_schema_6_bytes},
     {6, pg_schema_6_evidence, &pg_schema_6_evidence_bytes},
+    {7, pg_schema_7, &pg_schema_7_bytes},
 };
 
 /* What a role needs to run Once: no right to create, drop or alter anything, nor to change or

@@ -22,5 +22,7 @@ extern const char pg_schema_6[];
 extern const size_t pg_schema_6_bytes;
 extern const char pg_schema_6_evidence[];
 extern const size_t pg_schema_6_evidence_bytes;
+extern const char pg_schema_7[];
+extern const size_t pg_schema_7_bytes;
 
 #endif

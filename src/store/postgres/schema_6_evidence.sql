@@ -18,20 +18,6 @@ DECLARE
             WHEN said IN ('unknown', 'held_unknown') THEN 'unknown'
             WHEN said = 'released' THEN 'released' WHEN said = 'not_found' THEN 'absent'
             ELSE d ->> 'status' END);
-    wakes boolean := d ->> 'request' = 'wake' AND said = 'done';
-    word text := CASE left(id, 4) -- of the record's kind, for its status
-        WHEN 'cmd_' THEN CASE state WHEN 'in_progress' THEN 'started' WHEN 'unknown' THEN 'blocked'
-            WHEN 'dead' THEN 'blocked'
-            WHEN 'pending' THEN CASE WHEN wakes THEN 'confirmed' ELSE 'received' END
-            WHEN 'waiting' THEN CASE WHEN wakes AND NOT d ? 'delay_ms' THEN 'blocked'
-                WHEN d -> 'attempt' = '0' THEN 'awaiting_confirmation'
-                ELSE 'awaiting_effects' END END
-        WHEN 'eff_' THEN CASE state WHEN 'waiting' THEN 'pending' WHEN 'in_progress' THEN 'dispatched'
-            WHEN 'unknown' THEN 'dispatched' WHEN 'executed' THEN 'acknowledged'
-            WHEN 'compensating' THEN 'acknowledged' WHEN 'rejected' THEN 'failed'
-            WHEN 'dead' THEN 'dead_letter' END
-        WHEN 'dlv_' THEN CASE state WHEN 'in_progress' THEN 'delivering'
-            WHEN 'rejected' THEN 'failed' WHEN 'dead' THEN 'dead_letter' END END;
 BEGIN
     IF e -> 'v' IS DISTINCT FROM '2' THEN
         RETURN e;
@@ -41,7 +27,7 @@ BEGIN
     IF d IS NULL THEN
         RETURN e;
     END IF;
-    RETURN jsonb_strip_nulls(jsonb_build_object(
+    RETURN jsonb_strip_nulls(jsonb_build_object('lifecycle_state', state,
         'occurred_at', to_char(to_timestamp((d ->> 'now_ms')::numeric / 1000) AT TIME ZONE 'UTC',
             'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
         'type', CASE WHEN said IN ('first_seen', 'claimed') THEN 'execution.started'
@@ -54,7 +40,6 @@ BEGIN
                 'fingerprint_version', CASE WHEN d ? 'fingerprint' THEN 1 END,
                 'on_unknown', CASE WHEN d ? 'lease_ms' AND d ->> 'request' <> 'renew'
                     THEN 'hold' END)) || d,
-            'lifecycle_state', coalesce(word, state),
             'outcome', jsonb_build_object('status', state) || coalesce(e -> 'outcome', '{}'))
         || CASE WHEN d ->> 'request' IN ('begin', 'enqueue') THEN jsonb_build_object('dedupe',
             jsonb_strip_nulls(jsonb_build_object('decision', told, 'executed', said = 'first_seen',
