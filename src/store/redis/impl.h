@@ -259,6 +259,7 @@ struct redis {
     struct err begun;      /* why that call cannot be made; status OK: it can */
     struct buf head;       /* the bytes before them */
     struct buf record;     /* one record encoded */
+    struct buf word;       /* one argument on its way */
 
     const struct clock *given; /* used instead of the server's clock; NULL: the server's */
     struct clock system;       /* this machine's clock, for the time between two answers */
