@@ -60,11 +60,20 @@ void call_text(struct redis *self, const char *text)
     call_bytes(self, text, strlen(text));
 }
 
+void call_buf(struct redis *self, const struct buf *bytes)
+{
+    enum status status = buf_status(bytes);
+    call_slice(self, buf_view(bytes));
+    if (status != OK && buf_status(&self->request) == OK) {
+        self->request.status = status; /* or an argument would be sent that is cut off */
+    }
+}
+
 void call_u64(struct redis *self, uint64_t value)
 {
     buf_clear(&self->word);
     buf_u64(&self->word, value);
-    call_slice(self, buf_view(&self->word));
+    call_buf(self, &self->word);
 }
 
 void call_i64(struct redis *self, int64_t value)
@@ -88,7 +97,7 @@ void call_record_key(struct redis *self, const struct digest *hash)
     buf_str(&self->word, self->url.name);
     buf_str(&self->word, "}:r:");
     buf_append(&self->word, hash->bytes, DIGEST_BYTES);
-    call_slice(self, buf_view(&self->word));
+    call_buf(self, &self->word);
 }
 
 /* ---- failures ------------------------------------------------------------------------------- */
@@ -229,8 +238,7 @@ static enum status exchange(struct redis *self, const struct redis_script *scrip
     ASSERT(self->failed == OK); /* P11 */
     ASSERT(script->bytes > 0);
     head_put(self, script, by_hash);
-    if (buf_status(&self->head) != OK || buf_status(&self->request) != OK ||
-        buf_status(&self->word) != OK) {
+    if (buf_status(&self->head) != OK || buf_status(&self->request) != OK) {
         return err_set(err, E_NOMEM, "out of memory for a request to the Redis server");
     }
     *ret_sent = true;

@@ -50,7 +50,7 @@ void call_meta(struct redis *self, const struct record *record)
         }
         buf_u64(&self->word, numbers[i]);
     }
-    call_slice(self, buf_view(&self->word));
+    call_buf(self, &self->word);
 }
 
 enum status body_check(struct slice bytes, const struct body_ref *body, struct err *err)

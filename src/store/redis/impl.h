@@ -314,6 +314,8 @@ void call_clear(struct redis *self);
 void call_bytes(struct redis *self, const void *bytes, size_t size);
 void call_slice(struct redis *self, struct slice bytes);
 void call_text(struct redis *self, const char *text);
+/* Fails the call if the buffer has failed. */
+void call_buf(struct redis *self, const struct buf *bytes);
 void call_u64(struct redis *self, uint64_t value);
 void call_i64(struct redis *self, int64_t value);
 /* Appends the name of a key of the store, without and with a hash. */
