@@ -60,12 +60,20 @@ void call_text(struct redis *self, const char *text)
     call_bytes(self, text, strlen(text));
 }
 
+void call_buf(struct redis *self, const struct buf *bytes)
+{
+    enum status status = buf_status(bytes);
+    call_slice(self, buf_view(bytes));
+    if (status != OK && buf_status(&self->request) == OK) {
+        self->request.status = status; /* or an argument would be sent that is cut off */
+    }
+}
+
 void call_u64(struct redis *self, uint64_t value)
 {
-    char text[24];
-    int len = snprintf(text, sizeof text, "%" PRIu64, value);
-    ASSERT(len > 0 && (size_t)len < sizeof text);
-    call_bytes(self, text, (size_t)len);
+    buf_clear(&self->word);
+    buf_u64(&self->word, value);
+    call_buf(self, &self->word);
 }
 
 void call_i64(struct redis *self, int64_t value)
@@ -84,11 +92,12 @@ void call_key(struct redis *self, const char *name)
 
 void call_record_key(struct redis *self, const struct digest *hash)
 {
-    char key[REDIS_NAME_BYTES_MAX + DIGEST_BYTES + 8];
-    int len = snprintf(key, sizeof key, "{%s}:r:", self->url.name);
-    ASSERT(len > 0 && (size_t)len + DIGEST_BYTES < sizeof key);
-    memcpy(key + len, hash->bytes, DIGEST_BYTES);
-    call_bytes(self, key, (size_t)len + DIGEST_BYTES);
+    buf_clear(&self->word);
+    buf_char(&self->word, '{');
+    buf_str(&self->word, self->url.name);
+    buf_str(&self->word, "}:r:");
+    buf_append(&self->word, hash->bytes, DIGEST_BYTES);
+    call_buf(self, &self->word);
 }
 
 /* ---- failures ------------------------------------------------------------------------------- */

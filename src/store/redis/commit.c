@@ -36,15 +36,21 @@ static struct slice id_expected(const struct redis *self, const struct digest *h
 /* Appends what the scripts need of a record: its field m. */
 void call_meta(struct redis *self, const struct record *record)
 {
-    char text[224];
     int64_t due_ms = record_due_ms(record);
     bool is_due = due_ms != INT64_MAX;
-    int len = snprintf(text, sizeof text,
-        "%" PRIu64 " %d %d %d %" PRId64 " %" PRIu64 " %" PRId64 " %d %" PRIu64, record->version,
-        (int)record->kind, (int)record->status, is_due ? (int)record_due(record) : 0,
-        is_due ? due_ms : 0, record->holder, record->updated_ms, (int)record->door, record->fence);
-    ASSERT(len > 0 && (size_t)len < sizeof text);
-    call_bytes(self, text, (size_t)len);
+    const uint64_t numbers[] = {record->version, (uint64_t)record->kind, (uint64_t)record->status,
+        is_due ? (uint64_t)record_due(record) : 0, is_due ? (uint64_t)due_ms : 0, record->holder,
+        (uint64_t)record->updated_ms, (uint64_t)record->door, record->fence};
+    ASSERT(due_ms >= 0);
+    ASSERT(record->updated_ms >= 0);
+    buf_clear(&self->word);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (i > 0) {
+            buf_char(&self->word, ' ');
+        }
+        buf_u64(&self->word, numbers[i]);
+    }
+    call_buf(self, &self->word);
 }
 
 enum status body_check(struct slice bytes, const struct body_ref *body, struct err *err)

@@ -11,7 +11,8 @@
 --       of those to be found by their number, how many arguments, fields and values of the item
 --       (pack.c). The chain is ours, or in an unfinished copy one of the other store
 --   'c' nothing: this process must be the one that goes on with the copy
---   'h' how many arguments, fields and values: of the next record that is made (insert.c)
+--   'h' how many records, how many arguments each has, fields and values of the next ones of the
+--       records that are made (insert.c)
 --   'w' how many arguments, a command, its arguments: for the records that are made
 -- Returns: 'OK', the fence counter and how many were set aside; 'LATE'; or 'STALE' and the numbers
 -- of the changes that are.
@@ -55,10 +56,10 @@ local function find(hash, id)
 end
 
 if any_exists(MADE, FIRST - 2) then
-    local key = MADE
-    for number in string.gmatch(ARGV[FIRST - 1], '%d+') do
-        if redis.call('EXISTS', ARGV[key]) == 1 then stale[#stale + 1] = number end
-        key = key + 1
+    local numbers = string.gmatch(ARGV[FIRST - 1], '%d+')
+    for key = MADE, FIRST - 2 do
+        local number = numbers()
+        if redis.call('EXISTS', ARGV[key]) == 1 then stale[#stale + 1] = number or 'none' end
     end
 end
 
@@ -75,7 +76,7 @@ while at <= #ARGV do
             versions[hash] = after[hash].version
         end
     elseif what == 'h' then
-        at = at + 2 + tonumber(ARGV[at + 1])
+        at = at + 3 + tonumber(ARGV[at + 1]) * tonumber(ARGV[at + 2])
     elseif what == 'w' then
         at = at + 3 + tonumber(ARGV[at + 1])
     elseif what == 'c' then
@@ -140,9 +141,13 @@ local key = MADE
 while at <= #ARGV do
     local what = ARGV[at]
     if what == 'h' then
-        local last = at + 1 + tonumber(ARGV[at + 1])
-        redis.call('HSET', ARGV[key], unpack(ARGV, at + 2, last))
-        at, key = last + 1, key + 1
+        local size = tonumber(ARGV[at + 2])
+        local after_all = at + 3 + tonumber(ARGV[at + 1]) * size
+        for from = at + 3, after_all - 1, size do
+            redis.call('HSET', ARGV[key], unpack(ARGV, from, from + size - 1))
+            key = key + 1
+        end
+        at = after_all
     elseif what == 'w' then
         local last = at + 2 + tonumber(ARGV[at + 1])
         redis.call(unpack(ARGV, at + 2, last))

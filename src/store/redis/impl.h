@@ -259,6 +259,7 @@ struct redis {
     struct err begun;      /* why that call cannot be made; status OK: it can */
     struct buf head;       /* the bytes before them */
     struct buf record;     /* one record encoded */
+    struct buf word;       /* one argument on its way */
 
     const struct clock *given; /* used instead of the server's clock; NULL: the server's */
     struct clock system;       /* this machine's clock, for the time between two answers */
@@ -313,6 +314,8 @@ void call_clear(struct redis *self);
 void call_bytes(struct redis *self, const void *bytes, size_t size);
 void call_slice(struct redis *self, struct slice bytes);
 void call_text(struct redis *self, const char *text);
+/* Fails the call if the buffer has failed. */
+void call_buf(struct redis *self, const struct buf *bytes);
 void call_u64(struct redis *self, uint64_t value);
 void call_i64(struct redis *self, int64_t value);
 /* Appends the name of a key of the store, without and with a hash. */

@@ -90,12 +90,12 @@ void inserts_expect(struct redis *self)
     for (size_t i = 0; i < count; i++) {
         call_record_key(self, inserts[i].hash);
     }
-    buf_clear(&self->record);
+    buf_clear(&self->word);
     for (size_t i = 0; i < count; i++) {
-        buf_u64(&self->record, inserts[i].at);
-        buf_char(&self->record, ' ');
+        buf_u64(&self->word, inserts[i].at);
+        buf_char(&self->word, ' ');
     }
-    call_slice(self, buf_view(&self->record)); /* the script reads it only if one is stale */
+    call_buf(self, &self->word); /* the script reads it only if one is stale */
 }
 
 /* ---- records -------------------------------------------------------------------------------- */
@@ -114,6 +114,13 @@ static void field_put(struct redis *self, const char *name, struct slice bytes)
     call_slice(self, bytes);
 }
 
+/* How many fields a new record has. */
+static size_t fields_of(const struct change *change)
+{
+    return 5 + (size_t)source_ordered(&change->record->source) + (change->request_body.len > 0) +
+           (change->outcome_body.len > 0);
+}
+
 static enum status record_insert(struct redis *self, const struct change *change, struct err *err)
 {
     const struct record *record = change->record;
@@ -127,10 +134,6 @@ static enum status record_insert(struct redis *self, const struct change *change
     if (status != OK) {
         return status;
     }
-    size_t fields =
-        5 + (size_t)has_source + (change->request_body.len > 0) + (change->outcome_body.len > 0);
-    call_text(self, "h"); /* the script has its key: they are in the same order */
-    call_u64(self, 2 * fields);
     call_text(self, "m");
     call_meta(self, record);
     field_put(self, "r", buf_view(&self->record));
@@ -146,15 +149,40 @@ static enum status record_insert(struct redis *self, const struct change *change
     if (change->outcome_body.len > 0) {
         field_put(self, "o", change->outcome_body);
     }
-    if (record_is_settled(record)) {
-        char notice[UUID_TEXT_BYTES - 1 + DIGEST_BYTES]; /* our chain, then the key's hash */
-        memcpy(notice, self->chain, UUID_TEXT_BYTES - 1);
-        memcpy(notice + UUID_TEXT_BYTES - 1, record->key.hash.bytes, DIGEST_BYTES);
-        command_put(self, "PUBLISH", 2);
-        call_key(self, "settled");
-        call_bytes(self, notice, sizeof notice);
-    }
     return OK;
+}
+
+/* Appends those that have as many fields as the first, from there on, without their keys: these are
+ * known to the script, in the same order. Returns how many there are. */
+static size_t records_insert(struct redis *self, const struct commit *commit,
+    const struct redis_insert *inserts, size_t count, enum status *ret_status, struct err *err)
+{
+    size_t alike = 1;
+    size_t fields = fields_of(&commit->changes[inserts[0].at]);
+    while (alike < count && fields_of(&commit->changes[inserts[alike].at]) == fields) {
+        alike++;
+    }
+    call_text(self, "h");
+    call_u64(self, alike);
+    call_u64(self, 2 * fields);
+    for (size_t i = 0; i < alike && *ret_status == OK; i++) {
+        *ret_status = record_insert(self, &commit->changes[inserts[i].at], err);
+    }
+    return alike;
+}
+
+/* Notifies callers that wait for the key. */
+static void notice_put(struct redis *self, const struct record *record)
+{
+    char notice[UUID_TEXT_BYTES - 1 + DIGEST_BYTES]; /* our chain, then the key's hash */
+    if (!record_is_settled(record)) {
+        return;
+    }
+    memcpy(notice, self->chain, UUID_TEXT_BYTES - 1);
+    memcpy(notice + UUID_TEXT_BYTES - 1, record->key.hash.bytes, DIGEST_BYTES);
+    command_put(self, "PUBLISH", 2);
+    call_key(self, "settled");
+    call_bytes(self, notice, sizeof notice);
 }
 
 /* ---- indexes -------------------------------------------------------------------------------- */
@@ -277,11 +305,14 @@ enum status inserts_put(struct redis *self, const struct commit *commit, struct 
     const struct redis_insert *inserts = inserts_of(self, &count);
     enum status status = OK;
     buf_init(&joins, self->mem, REDIS_REQUEST_BYTES_MAX);
+    for (size_t i = 0; i < count && status == OK;) {
+        i += records_insert(self, commit, inserts + i, count - i, &status, err);
+    }
     for (size_t i = 0; i < count && status == OK; i++) {
-        const struct change *change = &commit->changes[inserts[i].at];
-        status = record_insert(self, change, err);
-        joins_add(&joins, change->record);
-        store_tally_add(&tally, change->record->kind, change->record->status, true);
+        const struct record *record = commit->changes[inserts[i].at].record;
+        notice_put(self, record);
+        joins_add(&joins, record);
+        store_tally_add(&tally, record->kind, record->status, true);
     }
     if (status == OK && buf_status(&joins) != OK) {
         status = err_set(err, E_NOMEM, "out of memory for a commit");

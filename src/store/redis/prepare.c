@@ -64,24 +64,23 @@ static void want_name(struct redis *self, const struct store_want *want)
 static_assert(STORE_KINDS <= 8, "a set of kinds is one byte");
 static_assert(LIMIT_TENANT_BYTES_MAX <= UCHAR_MAX, "the length of a tenant is one byte");
 
-static void want_ask(struct redis *self, const struct store_want *want)
+/* The rest of a want, in bytes. */
+static void want_ask(struct buf *out, const struct store_want *want)
 {
     const struct store_want *first = want_first(want);
     unsigned bits = want->bodies | (want->source ? WANT_SOURCE : 0u) |
                     (want->same != NULL ? WANT_BODIES_ONLY : 0u);
-    unsigned char rest[4 + LIMIT_TENANT_BYTES_MAX + DIGEST_BYTES] = {first->key != NULL ? 'k' : 'i',
-        (unsigned char)first->kinds, (unsigned char)bits, (unsigned char)want->tenant.len};
-    size_t len = 4 + want->tenant.len;
+    struct slice fingerprint =
+        want->fingerprint == NULL ? SLICE_EMPTY : slice_of(want->fingerprint->bytes, DIGEST_BYTES);
     ASSERT(bits <= UCHAR_MAX);
     ASSERT(want->tenant.len <= LIMIT_TENANT_BYTES_MAX);
-    if (want->tenant.len > 0) {
-        memcpy(rest + 4, want->tenant.data, want->tenant.len);
-    }
-    if (want->fingerprint != NULL) {
-        memcpy(rest + len, want->fingerprint->bytes, DIGEST_BYTES);
-        len += DIGEST_BYTES;
-    }
-    call_bytes(self, rest, len);
+    buf_char(out, first->key != NULL ? 'k' : 'i');
+    buf_char(out, (char)(unsigned char)first->kinds);
+    buf_char(out, (char)(unsigned char)bits);
+    buf_char(out, (char)(unsigned char)want->tenant.len);
+    buf_char(out, (char)(unsigned char)fingerprint.len);
+    buf_slice(out, want->tenant);
+    buf_slice(out, fingerprint);
 }
 
 static void wants_ask(struct redis *self, const struct store_batch *batch)
@@ -94,9 +93,11 @@ static void wants_ask(struct redis *self, const struct store_batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         want_name(self, &batch->wants[i]);
     }
+    buf_clear(&self->word);
     for (size_t i = 0; i < batch->count; i++) {
-        want_ask(self, &batch->wants[i]);
+        want_ask(&self->word, &batch->wants[i]);
     }
+    call_buf(self, &self->word);
 }
 
 /* Takes a body and checks it against its record (S4). */

@@ -1,8 +1,8 @@
 -- ARGV: chain ('' for a reader), commits, incarnation (0: no beat now), now_ms, fences, the fence
 -- counter at which this process has enough fences set aside ('': it has not), whether every want is
 -- by key (0 or 1), then the name of each want: the key of its record, or its operation id and the
--- first bytes of its key's hash; then the rest of each want in bytes: by ('k' or 'i'), kinds, bits,
--- the length of the tenant, tenant, fingerprint.
+-- first bytes of its key's hash; last the rest of all wants in bytes, of each: by ('k' or 'i'),
+-- kinds, bits, the lengths of the tenant and the fingerprint, tenant, fingerprint.
 -- Returns: seconds, microseconds, mark, fence counter, counts, oldest unknown by kind, wants (empty
 -- if all of them are absent).
 -- Each want: record or false, touches, request or false, outcome or false, source's record or
@@ -47,19 +47,21 @@ local function want_read(key, bits, tenant, fingerprint)
     return reply
 end
 
-local FIRST = 8
-local count = (#ARGV - FIRST + 1) / 2
+local FIRST, LAST = 8, #ARGV - 1
 local wants = {}
-if keys_only == '0' or any_exists(FIRST, FIRST + count - 1) then
-    for at = FIRST, FIRST + count - 1 do
-        local key, rest = ARGV[at], ARGV[at + count]
-        local by, kinds, bits, length = string.byte(rest, 1, 4)
+if keys_only == '0' or any_exists(FIRST, LAST) then
+    local rests, from = ARGV[#ARGV], 1
+    for at = FIRST, LAST do
+        local key = ARGV[at]
+        local by, kinds, bits, length, printed = string.byte(rests, from, from + 4)
         if by == string.byte('i') then
             local hash = find(key, kinds)
             key = hash and record_key(hash)
         end
-        wants[#wants + 1] = key and want_read(key, bits, string.sub(rest, 5, 4 + length),
-            string.sub(rest, 5 + length)) or {false}
+        local tenant_end = from + 4 + length
+        wants[#wants + 1] = key and want_read(key, bits, string.sub(rests, from + 5, tenant_end),
+            string.sub(rests, tenant_end + 1, tenant_end + printed)) or {false}
+        from = tenant_end + printed + 1
     end
 end
 

@@ -74,6 +74,7 @@ static void redis_free(struct redis *self)
     buf_release(&self->request);
     buf_release(&self->head);
     buf_release(&self->record);
+    buf_release(&self->word);
     buf_release(&self->stamps);
     buf_release(&self->inserts);
     buf_release(&self->is_insert);
@@ -171,6 +172,7 @@ static struct redis *redis_new(const struct mem *mem, const struct redis_url *ur
     buf_init(&self->request, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->head, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->record, mem, REDIS_REQUEST_BYTES_MAX);
+    buf_init(&self->word, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->stamps, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->inserts, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->is_insert, mem, REDIS_REQUEST_BYTES_MAX);
