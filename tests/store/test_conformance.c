@@ -768,6 +768,37 @@ static void pending_work_is_due_and_stays(void **state)
     assert_int_equal(kit_counts(fixture->store, STORE_KIND(RECORD_EFFECT)).records, 1);
 }
 
+/* Whatever the order in which they were made: none is passed over for a later one. */
+static void a_cursor_leads_through_dues_of_many_moments(void **state)
+{
+    enum { RECORDS = 40, PAGE = 3 };
+    struct fixture *fixture = *state;
+    struct store_due_cursor cursor = {0};
+    struct store_due_filter filter = {.kinds = STORE_OPERATIONS,
+        .reasons = STORE_DUE(RECORD_DUE_RECONCILE_AGAIN),
+        .cursor = &cursor};
+    struct err err = {0};
+    for (unsigned i = 0; i < RECORDS; i++) {
+        struct record record = kit_record(i + 1, i + 1);
+        record.status = RECORD_UNKNOWN;
+        record.lease_expires_ms = 0;
+        record.door = RECORD_DOOR_GATEWAY;
+        record.due_ms = KIT_NOW + 1000 * (1 + i * 7 % RECORDS);
+        kit_put_flush(fixture->store, &record, 0);
+    }
+    kit_set_time(KIT_NOW + 100000 + (fixture->store->ops->shared ? LIMIT_PREPARED_MS_MAX : 0));
+    for (unsigned given = 0; given < RECORDS;) {
+        struct store_due dues[PAGE];
+        size_t count = 0;
+        assert_int_equal(
+            fixture->store->ops->due(fixture->store, &filter, dues, PAGE, &count, &err), OK);
+        assert_true(count > 0);
+        for (size_t i = 0; i < count; i++) {
+            assert_int_equal(dues[i].due_ms, KIT_NOW + 1000 * (1 + given++));
+        }
+    }
+}
+
 /* In order, each once, however few at a time; and what falls due later comes after it. */
 static void a_cursor_leads_through_the_dues_once(void **state)
 {
@@ -1614,6 +1645,7 @@ int main(void)
             ON_SUBJECT(leases_that_are_over_are_due),
             ON_SUBJECT(pending_work_is_due_and_stays),
             ON_SUBJECT(a_cursor_leads_through_the_dues_once),
+            ON_SUBJECT(a_cursor_leads_through_dues_of_many_moments),
             ON_SUBJECT(what_is_due_is_found_and_nothing_else),
             ON_SUBJECT(only_what_expired_is_forgotten),
             ON_SUBJECT(entries_come_back_in_order),

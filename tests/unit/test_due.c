@@ -101,6 +101,15 @@ static bool visit(void *context, const struct due_entry *entry)
     return visited->count < visited->max;
 }
 
+/* Leaves out what is later than max. */
+static bool narrow(void *context, const struct due_entry *entry)
+{
+    struct visited *visited = context;
+    visited->count++;
+    visited->until = visited->max;
+    return entry->order > 0;
+}
+
 static void agree(struct world *world, uint32_t now_s)
 {
     dues_check(&world->dues, &world->index);
@@ -108,7 +117,7 @@ static void agree(struct world *world, uint32_t now_s)
         int64_t oldest_ms = INT64_MAX;
         for (unsigned group = 0; group < DUE_GROUPS; group++) {
             struct visited visited = {.max = SIZE_MAX, .until = now_s};
-            due_heap_visit(&world->dues.groups[kind][group], now_s, visit, &visited);
+            due_heap_visit(&world->dues.groups[kind][group], &visited.until, visit, &visited);
             size_t wanted = 0;
             for (unsigned i = 0; i < KEYS; i++) {
                 const struct slot *slot = &world->slots[i];
@@ -193,9 +202,13 @@ static void a_visit_stops_when_the_caller_has_enough(void **state)
         assert_true(world_put(world, key, &slot, 1));
     }
     struct visited visited = {.max = 10, .until = 50};
-    due_heap_visit(&world->dues.groups[RECORD_EFFECT][DUE_NEXT_ATTEMPT], 50, visit, &visited);
+    const struct due_heap *heap = &world->dues.groups[RECORD_EFFECT][DUE_NEXT_ATTEMPT];
+    due_heap_visit(heap, &visited.until, visit, &visited);
     assert_int_equal(visited.count, 10);
     assert_false(visited.late);
+    struct visited narrowed = {.max = 5, .until = 50};
+    due_heap_visit(heap, &narrowed.until, narrow, &narrowed);
+    assert_int_equal(narrowed.count, 5); /* the earliest five, and a look at no other */
     world_release(world);
     free(world);
 }

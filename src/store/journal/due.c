@@ -252,12 +252,13 @@ void dues_change(
 
 /* Reading ---------------------------------------------------------------------------------- */
 
-void due_heap_visit(const struct due_heap *heap, uint64_t until, due_visit visit, void *context)
+void due_heap_visit(
+    const struct due_heap *heap, const uint64_t *until, due_visit visit, void *context)
 {
     /* In preorder: down to the left while it is due, else up until there is a right sibling. */
     uint32_t at = 0;
     while (at < heap->count) {
-        if (heap->entries[at].order <= until) {
+        if (heap->entries[at].order <= *until) {
             if (!visit(context, &heap->entries[at])) {
                 return;
             }

@@ -80,8 +80,10 @@ void dues_change(
 /* Called for each entry. Return false to stop. It must not change the heap. */
 typedef bool (*due_visit)(void *context, const struct due_entry *entry);
 /* Visits every entry with at most this order, in no particular sequence. It reads later entries
- * too, but at most one more than it visits. */
-void due_heap_visit(const struct due_heap *heap, uint64_t until, due_visit visit, void *context);
+ * too, but at most one more than it visits. The visitor may lower *until: later entries are left
+ * out from then on, without a look at most of them. */
+void due_heap_visit(
+    const struct due_heap *heap, const uint64_t *until, due_visit visit, void *context);
 /* The earliest entry; NULL: the heap is empty. */
 const struct due_entry *due_heap_first(const struct due_heap *heap);
 /* Gives the earliest entry this order and moves it to its place. */

@@ -425,6 +425,7 @@ static bool due_read(void *context, const struct due_entry *entry)
 /* The earliest entries after a cursor, in their order. */
 struct due_page {
     const struct store_due_cursor *after;
+    uint64_t until; /* no later one can be among them */
     size_t limit;
     size_t count;
     struct store_due_cursor found[DUE_PAGE_MAX];
@@ -445,6 +446,9 @@ static bool due_collect(void *context, const struct due_entry *entry)
     }
     page->found[i] = at;
     page->count += page->count < page->limit;
+    if (page->count == page->limit) { /* of a backlog of a million, this leaves out most */
+        page->until = page->found[page->limit - 1].due;
+    }
     return true;
 }
 
@@ -476,10 +480,11 @@ enum status journal_due(struct store *store, const struct store_due_filter *filt
 {
     struct journal *journal = journal_of(store);
     int64_t now_ms = store_clock_now(&journal->clock).time_ms;
-    struct due_page page = {
-        .after = filter->cursor, .limit = limit < DUE_PAGE_MAX ? limit : DUE_PAGE_MAX};
     now_ms -= filter->cursor != NULL; /* a due of this very millisecond may still be added */
     uint64_t until = filter->held ? UINT64_MAX : now_ms <= 0 ? 0 : (uint64_t)now_ms / 1000;
+    struct due_page page = {.after = filter->cursor,
+        .until = until,
+        .limit = limit < DUE_PAGE_MAX ? limit : DUE_PAGE_MAX};
     struct arena scratch;
     arena_init(&scratch, journal->mem, SCAN_ARENA_BYTES);
     struct due_search search = {.journal = journal,
@@ -495,9 +500,9 @@ enum status journal_due(struct store *store, const struct store_due_filter *filt
             if (wanted && store_kind_in(filter->kinds, (enum record_kind)kind)) {
                 const struct due_heap *heap = &journal->dues.groups[kind][group];
                 if (filter->cursor == NULL) {
-                    due_heap_visit(heap, until, due_read, &search);
+                    due_heap_visit(heap, &until, due_read, &search);
                 } else {
-                    due_heap_visit(heap, until, due_collect, &page);
+                    due_heap_visit(heap, &page.until, due_collect, &page);
                 }
             }
         }
