@@ -12,6 +12,7 @@
 #include "check_c.h"
 #include "engine/cycle.h"
 #include "evidence/redecide.h"
+#include "sanitized.h"
 #include "store/mem.h"
 
 enum {
@@ -20,7 +21,8 @@ enum {
     CALLS_MAX = 3, /* of one batch, each of a key of its own: their order does not matter then */
     WANTS_MAX = 3 * CALLS_MAX,
     STEPS = 120, /* batches of one run, and those that run between their two touches */
-    SEEDS = 300,
+    SEEDS = IS_SANITIZED ? 150 : 300,
+    SEEDS_LONG = 6000, /* with ONCE_TEST_LONG */
     GRANTS_MAX = 4096
 };
 
@@ -434,7 +436,7 @@ static void processes_that_interleave_answer_in_the_order_of_their_commits(void 
     size_t failed = 0;
     size_t left = 0;
     size_t refused = 0;
-    uint64_t seeds = getenv("ONCE_TEST_LONG") == NULL ? SEEDS : 20 * SEEDS;
+    uint64_t seeds = getenv("ONCE_TEST_LONG") == NULL ? SEEDS : SEEDS_LONG;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         run_seed(seed);
         between += world.between;

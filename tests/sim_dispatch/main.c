@@ -27,7 +27,7 @@ int main(int argc, char **argv)
         .texts = sometimes_texts,
         .counts = sometimes,
         .count = SOMETIMES_COUNT,
-        .seeds = IS_SANITIZED ? 125 : 500,
+        .seeds = IS_SANITIZED ? 60 : 500,
         .step = &sim->step,
         .trace = &sim->trace,
         .violation = sim->violation,

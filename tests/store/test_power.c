@@ -13,7 +13,7 @@
 enum {
     STEPS = 260,                                /* commits of the recorded work */
     KEYS = 40,                                  /* fewer keys than steps: records are replaced */
-    IMAGES = IS_SANITIZED ? 800 : 5200,         /* in the short tier */
+    IMAGES = IS_SANITIZED ? 400 : 5200,         /* in the short tier */
     IMAGES_LONG = IS_SANITIZED ? 15000 : 60000, /* with ONCE_TEST_LONG */
 };
 
@@ -279,8 +279,8 @@ static unsigned images(struct work *work, unsigned count, unsigned every, bool h
     unsigned faults = 0;
     uint64_t calls = power_calls(work->power);
     for (unsigned i = way_now % every; i < count; i += every) {
-        /* Every call once first, then again with other dice; with sanitizers every fourth. */
-        uint64_t at = IS_SANITIZED ? 4 * i + i / (calls / 4 + 1) : i;
+        /* Every call once first, then again with other dice; with sanitizers every eighth. */
+        uint64_t at = IS_SANITIZED ? 8 * i + i / (calls / 8 + 1) : i;
         struct power_image image = {.calls = at % (calls + 1), .seed = i + 1, .honest = honest};
         uint64_t mark = power_make(work->power, &image, path);
         const char *fault = image_fault(work, path, mark);

@@ -10,6 +10,7 @@
 #include "check_c.h"
 #include "evidence/verify.h"
 #include "forge.h"
+#include "sanitized.h"
 #include "workload.h"
 
 struct world {
@@ -199,7 +200,7 @@ static void a_flipped_bit_anywhere_in_a_segment_is_found(void **state)
 {
     struct world *world = *state;
     /* All of them would take hours under sanitizers. The uneven step meets every bit of a byte. */
-    uint64_t wanted = getenv("ONCE_TEST_LONG") != NULL ? 30000 : 700;
+    uint64_t wanted = getenv("ONCE_TEST_LONG") != NULL ? 30000 : IS_SANITIZED ? 250 : 700;
     uint64_t bits = world->forge.end * 8;
     uint64_t step = bits / wanted + 1;
     for (uint64_t bit = 0; bit < bits; bit += step + bit % 7) {
@@ -831,7 +832,7 @@ static void progress_is_told_and_can_stop_it(void **state)
 static void hostile_frames_are_survived(void **state)
 {
     struct world *world = *state;
-    int rounds = getenv("ONCE_TEST_LONG") != NULL ? 800 : 150;
+    int rounds = getenv("ONCE_TEST_LONG") != NULL ? 800 : IS_SANITIZED ? 75 : 150;
     struct workload dice = {.random = 99};
     for (int round = 0; round < rounds; round++) {
         size_t at = (size_t)workload_random(&dice, world->forge.count);
