@@ -13,7 +13,7 @@ from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PARTS = ("p50_us", "p99_us", "p999_us")
-STANDSTILL = "standstill_us"
+STANDSTILL, STOLEN = "standstill_us", "stolen_us"
 LATENCY_RUNS = 3
 
 Turn = collections.namedtuple("Turn", ["rate", "cpu_us"])  # one server's part of a round
@@ -119,9 +119,17 @@ class Standstill:
             thread.join()
 
 
+def stolen_s():
+    """Time so far for which the host of a virtual machine ran something else, of all cores."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        return int(stat.readline().split()[8]) / TICKS
+
+
 def latency_run(server, rate, seconds):
+    before_s = stolen_s()
     with Standstill() as standstill:
         run = server.latency(rate, seconds)
+    run = {**run, STOLEN: round(1e6 * (stolen_s() - before_s))}
     longest_s = standstill.longest_s
     return run if longest_s is None else {**run, STANDSTILL: round(1e6 * longest_s)}
 
@@ -135,7 +143,7 @@ def half_load(ours, seconds, **servers):
         for who, server in servers.items():
             runs[who].append(latency_run(server, rate, seconds))
     middle = {who: {part: statistics.median(run[part] for run in runs[who])
-        for part in PARTS + (STANDSTILL,) if part in runs[who][0]} for who in servers}
+        for part in PARTS + (STANDSTILL, STOLEN) if part in runs[who][0]} for who in servers}
     return {"half_load": {"rate": round(rate), **middle}}, runs
 
 

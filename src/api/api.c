@@ -471,7 +471,8 @@ static bool let_in(struct api_request *request)
 
 static bool check_query(struct api_request *request)
 {
-    struct err err = {.status = OK};
+    struct err err;
+    err_clear(&err);
     enum status status = api_path_read(request);
     if (status == OK && request->query.len > 0) {
         status = api_query_read(request, &err);

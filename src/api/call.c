@@ -1,6 +1,7 @@
 #include "api/call.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "api/body.h"
 #include "api/documents.h"
@@ -13,8 +14,10 @@
 
 struct api_call *api_call_new(struct api_request *request)
 {
-    struct api_call *call = arena_zalloc(request->exchange->arena, sizeof *call);
+    struct api_call *call = arena_alloc(request->exchange->arena, sizeof *call);
     if (call != NULL) {
+        memset(call, 0, offsetof(struct api_call, door));
+        door_call_clear(&call->door);
         call->request = request;
         call->operation_id_text = request->path_value;
         call->door.engine.arena = request->exchange->arena;
@@ -36,7 +39,8 @@ enum status api_trace(struct api_request *request, const struct json_value *trac
 enum status api_call_read(struct api_call *call, api_reader read, const struct json_value *value,
     struct member_fault *fault)
 {
-    *fault = (struct member_fault){.code = NULL};
+    fault->code = NULL;
+    err_clear(&fault->err);
     enum status status = read(call, value, fault);
     return status == OK ? builder_check(&call->door.engine, &fault->err) : status;
 }

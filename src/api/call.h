@@ -20,7 +20,6 @@
 
 /* One call to the engine for one request. A batch has many. */
 struct api_call {
-    struct door_call door;
     struct api_request *request;
     struct buf answer; /* has room for the answer to a change before the call is submitted */
     struct slice operation_id_text; /* of the path, or of an item of a batch; may be empty */
@@ -31,7 +30,8 @@ struct api_call {
     char location[64];              /* of the operation, for a first_seen */
     /* The effects of a seal: they form one dependent group with it, in one commit. */
     struct seal_effects effects;
-    _Atomic size_t left; /* of a single seal and its effects: calls not decided yet */
+    _Atomic size_t left;   /* of a single seal and its effects: calls not decided yet */
+    struct door_call door; /* last: api_call_new clears it apart */
 };
 
 /* The answer to a call: a document in a buffer, or a problem. */

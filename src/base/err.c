@@ -118,14 +118,3 @@ void err_hint(struct err *err, const char *format, ...)
         va_end(args);
     }
 }
-
-void err_clear(struct err *err)
-{
-    if (err != NULL) {
-        err->status = OK;
-        err->limit = ERR_LIMIT_NONE;
-        err->cause = 0;
-        err->text[0] = '\0';
-        err->hint[0] = '\0';
-    }
-}

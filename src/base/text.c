@@ -358,6 +358,9 @@ bool text_utf8(struct slice text)
             at += 8;
             continue;
         }
+        if (text.len - at < 8 && text.len >= 8 && ascii8(text.data + text.len - 8)) {
+            return true; /* the last eight, of which some are known to be valid */
+        }
         bool is_ascii = (unsigned char)text.data[at] < 0x80;
         size_t size = is_ascii ? 1 : scan_utf8(text.data + at, text.data + text.len);
         if (size == 0) {

@@ -62,6 +62,13 @@ struct door_call {
     bool is_counted;        /* it has taken its token */
     struct door *door;      /* set by door_submit */
 };
+/* As engine_call_clear. */
+static inline void door_call_clear(struct door_call *call)
+{
+    const size_t after = offsetof(struct door_call, refused);
+    engine_call_clear(&call->engine);
+    memset((char *)call + after, 0, sizeof *call - after);
+}
 
 /* Calls that go into one commit, as engine_submit_all takes them. */
 struct door_group {

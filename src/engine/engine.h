@@ -41,6 +41,8 @@
 #ifndef ONCE_ENGINE_ENGINE_H
 #define ONCE_ENGINE_ENGINE_H
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "evidence/note.h"
 #include "store/store.h"
@@ -109,6 +111,24 @@ struct engine_call {
     int64_t wait_until_ms; /* boot clock: when a parked call gives up; 0: never parked */
     void *waiter;          /* engine_do's */
 };
+
+/* Make a call that was answered ready to be asked again: its request, the bodies and wait_ms stay;
+ * all else becomes zero, of err what is read. */
+static inline void engine_call_again(struct engine_call *call)
+{
+    const size_t from = offsetof(struct engine_call, needs_previous);
+    const size_t after = offsetof(struct engine_call, decision);
+    memset((char *)call + from, 0, offsetof(struct engine_call, err) - from);
+    err_clear(&call->err);
+    memset((char *)call + after, 0, sizeof *call - after);
+}
+
+/* Make all members zero; of err what is read. */
+static inline void engine_call_clear(struct engine_call *call)
+{
+    memset(call, 0, offsetof(struct engine_call, needs_previous));
+    engine_call_again(call);
+}
 
 struct engine_options {
     const struct mem *mem;       /* NULL: the C library's */

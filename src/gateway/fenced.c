@@ -20,6 +20,8 @@
  */
 #include "gateway/fenced.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
@@ -257,10 +259,23 @@ static enum status whole_body(struct fenced *fenced, struct slice *ret_body)
     return spool_view(&fenced->body, ret_body, &fenced->fault);
 }
 
+/* NULL: out of memory. */
+static struct fenced *fenced_new(struct arena *arena)
+{
+    struct fenced *fenced = arena_alloc(arena, sizeof *fenced);
+    if (fenced != NULL) {
+        memset(fenced, 0, offsetof(struct fenced, fault));
+        err_clear(&fenced->fault);
+        outcall_clear(&fenced->out);
+        door_call_clear(&fenced->call);
+    }
+    return fenced;
+}
+
 void fenced_begin(const struct gateway_request *request)
 {
     struct http_exchange *exchange = request->exchange;
-    struct fenced *fenced = arena_zalloc(exchange->arena, sizeof *fenced);
+    struct fenced *fenced = fenced_new(exchange->arena);
     if (fenced == NULL) {
         struct gateway_request refused = *request;
         gateway_request_refuse(&refused, &(struct refusal){.kind = REFUSAL_MEMORY}, NULL);
@@ -361,7 +376,7 @@ static void submit(struct fenced *fenced, enum fenced_state state, http_handle r
     fenced->call.engine.done = wake;
     fenced->call.engine.context = exchange;
     fenced->call.engine.arena = exchange->arena;
-    fenced->call.engine.err = (struct err){.status = OK};
+    err_clear(&fenced->call.engine.err);
     fenced->in_engine = true;
     fenced_move(fenced, state);
     door_submit(fenced->request.gateway->door, exchange->loop, &fenced->call);
@@ -412,7 +427,9 @@ static void refuse_engine(struct fenced *fenced)
 /* The upstream has been asked about it: submit the begin again. */
 static void reconciled(struct reconcile_wait *wait)
 {
-    ask(CONTAINER_OF(wait, struct fenced, reconcile));
+    struct fenced *fenced = CONTAINER_OF(wait, struct fenced, reconcile);
+    engine_call_again(&fenced->call.engine);
+    ask(fenced);
 }
 
 /* Wait for one question: its own, or one that was asked before and, if that says nothing, a second
@@ -504,9 +521,6 @@ static void decided(void *context, struct http_exchange *exchange)
 
 static void ask(struct fenced *fenced)
 {
-    const struct engine_call *asked = &fenced->call.engine;
-    fenced->call.engine = (struct engine_call){
-        .request = asked->request, .request_body = asked->request_body, .wait_ms = asked->wait_ms};
     submit(fenced, FENCED_ASKED, decided);
 }
 
@@ -517,10 +531,13 @@ static struct engine_call *settling(struct fenced *fenced)
 {
     struct engine_call *engine = &fenced->call.engine;
     ASSERT(fenced->fence > 0); /* P4 */
-    *engine = (struct engine_call){.request = {.key = engine->request.key,
-                                       .operation_id = fenced->operation_id,
-                                       .fence = fenced->fence,
-                                       .trace = engine->request.trace}};
+    struct record_key key = engine->request.key;
+    struct slice trace = engine->request.trace;
+    engine_call_clear(engine);
+    engine->request.key = key;
+    engine->request.operation_id = fenced->operation_id;
+    engine->request.fence = fenced->fence;
+    engine->request.trace = trace;
     return engine;
 }
 
@@ -650,28 +667,28 @@ static void make_outcall(struct fenced *fenced, struct slice body)
 {
     const struct gateway_request *request = &fenced->request;
     const struct config_route *route = request->route;
-    fenced->out = (struct outcall){.upstream = gateway_request_upstream(request),
-        .loop = request->exchange->loop,
-        .head = buf_view(&fenced->head),
-        .body = body,
-        .method = request->exchange->head->method,
-        .timeouts = {.connect_ms = route->connect_ms,
-            .first_byte_ms = route->first_byte_ms,
-            .total_ms = route->total_ms,
-            /* S12: from then on other processes may consider this one gone, whatever the lease
-             * says. */
-            .send_until_boot_ms = fenced->call.engine.boot_before_ms + LIMIT_HOLDER_GONE_MS},
-        .rules = *gateway_config_rules(request->config, route),
-        .keeps = {route->replay_headers, route->replay_header_count},
-        .request_id = request->exchange->request_id,
-        .stream = &stream,
-        .done = on_done,
-        .context = fenced};
-    outcall_init(&fenced->out, &(struct outcall_capture){.mem = request->gateway->mem,
-                                   .spool_dir = request->gateway->spool_dir,
-                                   .memory_bytes = memory_of(request),
-                                   .bytes_max = route->outcome_bytes_max,
-                                   .budget = &request->gateway->spooled});
+    struct outcall *out = &fenced->out; /* cleared by fenced_new: there is one grant at most */
+    out->upstream = gateway_request_upstream(request);
+    out->loop = request->exchange->loop;
+    out->head = buf_view(&fenced->head);
+    out->body = body;
+    out->method = request->exchange->head->method;
+    out->timeouts = (struct upstream_timeouts){.connect_ms = route->connect_ms,
+        .first_byte_ms = route->first_byte_ms,
+        .total_ms = route->total_ms,
+        /* S12: from then on other processes may consider this one gone, whatever the lease says. */
+        .send_until_boot_ms = fenced->call.engine.boot_before_ms + LIMIT_HOLDER_GONE_MS};
+    out->rules = *gateway_config_rules(request->config, route);
+    out->keeps = (struct fields_kept){route->replay_headers, route->replay_header_count};
+    out->request_id = request->exchange->request_id;
+    out->stream = &stream;
+    out->done = on_done;
+    out->context = fenced;
+    outcall_init(out, &(struct outcall_capture){.mem = request->gateway->mem,
+                          .spool_dir = request->gateway->spool_dir,
+                          .memory_bytes = memory_of(request),
+                          .bytes_max = route->outcome_bytes_max,
+                          .budget = &request->gateway->spooled});
 }
 
 static void forward(struct fenced *fenced)

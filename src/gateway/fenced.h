@@ -53,11 +53,8 @@ enum fenced_state {
 /* In its exchange's arena. */
 struct fenced {
     struct gateway_request request;
-    struct door_call call; /* to the engine */
-    struct outcall out;    /* to the upstream */
     enum fenced_state state;
     bool in_engine; /* G1 */
-    struct err fault;
 
     /* The request. */
     struct slice query; /* canonical */
@@ -86,6 +83,11 @@ struct fenced {
     bool is_full;       /* … and the client takes no more until it is drained */
     const char *effect; /* Once-Effect, if an answer that is no outcome is passed on; or NULL */
     size_t diff_bytes;  /* of a conflict */
+
+    /* Last: fenced_new clears these apart, and not their texts of errors. */
+    struct err fault;
+    struct outcall out;    /* to the upstream */
+    struct door_call call; /* to the engine */
 };
 
 /* fenced.c */

@@ -14,17 +14,19 @@ enum {
     PART_LENGTH_BYTES = 8,     /* before each part of a fingerprint */
     PARTS_BYTES_EXTRA = 256,   /* lengths, label, flag, version and digest */
     KEPT_BYTES_EXTRA = 256,    /* of a kept form beside its body, as a rule */
+    BODY_BYTES_SMALL = 1024,   /* its tree fits into what a request has allocated anyway */
 };
 
 /* A request that is being read. */
 struct reading {
     const struct request_form_parts *from;
     const struct json_value *tree; /* of the body; NULL: not JSON, or too large for a tree */
-    struct arena trees;            /* holds the tree */
-    struct arena marks;            /* holds the values that pointers find in it */
-    struct buf text;               /* the form that is compared, if it is canonical */
-    struct digest body;            /* SHA-256 of the body as received */
-    struct digest form;            /* SHA-256 of the form that is compared */
+    struct arena *trees;           /* holds the tree: the request's, or … */
+    struct arena own;   /* … of a longer body, this one, which ends before the request */
+    struct arena marks; /* holds the values that pointers find in it */
+    struct buf text;    /* the form that is compared, if it is canonical */
+    struct digest body; /* SHA-256 of the body as received */
+    struct digest form; /* SHA-256 of the form that is compared */
     enum fingerprint_version version;
 };
 
@@ -37,7 +39,7 @@ static enum status read_tree(struct reading *r)
         !request_form_is_json(r->from->content_type)) {
         return OK;
     }
-    enum status status = json_read(body, &r->trees, &r->tree, NULL);
+    enum status status = json_read(body, r->trees, &r->tree, NULL);
     if (status != OK) {
         r->tree = NULL;
     }
@@ -101,7 +103,7 @@ static enum status make_fingerprint(const struct reading *r, struct digest *ret_
     unsigned char has_query = from->has_query;
     unsigned char version = (unsigned char)r->version;
     struct buf parts;
-    buf_init(&parts, r->trees.mem,
+    buf_init(&parts, r->own.mem,
         from->method.len + from->path.len + from->query.len + from->content_type.len +
             PARTS_BYTES_EXTRA);
     put_part(&parts, label, sizeof label - 1);
@@ -208,7 +210,8 @@ enum status request_form_read(
     struct reading r = {.from = from};
     struct request_form asked = {.ignore = from->ignore, .ignore_count = from->ignore_count};
     size_t tree_bytes = from->body.len * TREE_BYTES_PER_BYTE;
-    arena_init(&r.trees, arena->mem, tree_bytes < TREE_BYTES_SMALL ? TREE_BYTES_SMALL : tree_bytes);
+    arena_init(&r.own, arena->mem, tree_bytes < TREE_BYTES_SMALL ? TREE_BYTES_SMALL : tree_bytes);
+    r.trees = from->body.len <= BODY_BYTES_SMALL ? arena : &r.own;
     arena_init(&r.marks, arena->mem, MARKS_BYTES_MAX);
     buf_init(&r.text, arena->mem, payload_form_bytes_max(from->body.len));
     digest_sha256(from->body.data, from->body.len, &r.body);
@@ -222,6 +225,6 @@ enum status request_form_read(
     }
     buf_release(&r.text);
     arena_release(&r.marks);
-    arena_release(&r.trees);
+    arena_release(&r.own);
     return status;
 }

@@ -203,7 +203,8 @@ static void refuse(struct gateway_request *request, enum refusal_kind kind, cons
 void gateway_begin(struct gateway *gateway, struct http_exchange *exchange)
 {
     const struct http_head *head = exchange->head;
-    struct err fault = {.status = OK};
+    struct err fault;
+    err_clear(&fault);
     struct gateway_request request = {.gateway = gateway,
         .config = gateway_config_take(gateway),
         .exchange = exchange,

@@ -44,23 +44,48 @@ void http_head_init(struct http_head *head)
     memset(head, 0, offsetof(struct http_head, fields));
 }
 
+/* Eight bytes with their capital letters as small ones. Neither sum carries into the next byte. */
+static uint64_t lower_8(uint64_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    uint64_t low = bytes & ones * 0x7f;
+    uint64_t from_a = low + ones * (0x80 - 'A'); /* sets the top bit from 'A' on … */
+    uint64_t past_z = low + ones * (0x7f - 'Z'); /* … and after 'Z' */
+    uint64_t capital = (from_a ^ past_z) & ~bytes & ones * 0x80;
+    return bytes | capital >> 2; /* 0x20 */
+}
+
+static bool same_8(const char *a, const char *b)
+{
+    return lower_8(scan_load(a)) == lower_8(scan_load(b));
+}
+
 bool http_same_letters(const char *a, const char *b, size_t len)
 {
-    for (size_t i = 0; i < len; i++) {
-        if (http_lower(a[i]) != http_lower(b[i])) {
+    if (len < 8) {
+        size_t i = 0;
+        while (i < len && http_lower(a[i]) == http_lower(b[i])) {
+            i++;
+        }
+        return i == len;
+    }
+    for (size_t at = 0; at < len - 8; at += 8) {
+        if (!same_8(a + at, b + at)) {
             return false;
         }
     }
-    return true;
+    return same_8(a + len - 8, b + len - 8); /* some of them a second time */
 }
 
 uint32_t http_find(const struct http_head *head, struct slice name, uint32_t from)
 {
-    uint32_t i = from;
-    while (i < head->field_count && !http_same_name(http_text(head, head->fields[i].name), name)) {
-        i++;
+    for (uint32_t i = from; i < head->field_count; i++) {
+        struct http_span at = head->fields[i].name;
+        if (at.len == name.len && http_same_name(slice_of(head->base + at.at, at.len), name)) {
+            return i;
+        }
     }
-    return i < head->field_count ? i : head->field_count;
+    return head->field_count;
 }
 
 bool http_find_single(const struct http_head *head, struct slice name, struct slice *ret_value)

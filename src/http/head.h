@@ -149,10 +149,12 @@ bool http_list_next(struct slice *list, struct slice *ret_element);
 /* Compares two names of the same length: only ASCII letters compare without case. */
 bool http_same_letters(const char *a, const char *b, size_t len);
 
-/* The same for names of any length; most differ in length. */
+/* The same for names of any length. Most differ in length or in their first byte; two bytes that
+ * are the same letter differ in no other bit than 0x20. */
 static inline bool http_same_name(struct slice a, struct slice b)
 {
-    return a.len == b.len && http_same_letters(a.data, b.data, a.len);
+    return a.len == b.len && (a.len == 0 || (((a.data[0] ^ b.data[0]) & ~0x20) == 0 &&
+                                                http_same_letters(a.data, b.data, a.len)));
 }
 
 #endif

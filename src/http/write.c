@@ -124,15 +124,48 @@ void http_put_request(
 
 static void put_line(struct http_put *put, struct slice name, struct slice value)
 {
-    buf_slice(put->out, name);
-    buf_str(put->out, ": ");
-    buf_slice(put->out, value);
-    buf_str(put->out, "\r\n");
+    char *to = buf_extend(put->out, name.len + value.len + 4);
+    if (to == NULL) {
+        return; /* the buffer remembers it */
+    }
+    memcpy(to, name.data, name.len);
+    memcpy(to + name.len, ": ", 2);
+    if (value.len > 0) {
+        memcpy(to + name.len + 2, value.data, value.len);
+    }
+    memcpy(to + name.len + 2 + value.len, "\r\n", 2);
+}
+
+/* Whether eight bytes are all letters or dashes. No sum carries into the next byte. */
+static bool is_plain_8(uint64_t bytes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t tops = ones * 0x80;
+    uint64_t low = (bytes | ones * 0x20) & ones * 0x7f;
+    uint64_t from_a = low + ones * (0x80 - 'a');
+    uint64_t past_z = low + ones * (0x7f - 'z');
+    uint64_t other = bytes ^ ones * '-'; /* zero where there is a dash */
+    uint64_t dash = ~(((other & ones * 0x7f) + ones * 0x7f) | other);
+    return ((((from_a ^ past_z) & ~bytes) | dash) & tops) == tops;
+}
+
+/* Whether it may be the name of a field; most are letters and dashes. */
+static bool is_name(struct slice text)
+{
+    size_t at = 0;
+    while (text.len - at >= 8 && is_plain_8(scan_load(text.data + at))) {
+        at += 8;
+    }
+    size_t left = text.len - at;
+    if (at > 0 && left < 8 && is_plain_8(scan_load(text.data + text.len - 8))) {
+        return true; /* the last eight, of which some are known to be plain */
+    }
+    return text.len > 0 && http_run(slice_of(text.data + at, left), HTTP_TOKEN) == left;
 }
 
 void http_put_field(struct http_put *put, struct slice name, struct slice value)
 {
-    if (!http_all(name, HTTP_TOKEN) || !http_is_value(value) ||
+    if (!is_name(name) || !http_is_value(value) ||
         http_same_name(name, SLICE_LIT("content-length")) ||
         http_same_name(name, SLICE_LIT("transfer-encoding"))) {
         fail(put);

@@ -1,6 +1,7 @@
 #include "outcall/outcall.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/macros.h"
@@ -115,12 +116,14 @@ static bool wants_body(const struct outcall *call)
 
 static enum status copy_head(struct outcall *call, const struct http_head *head)
 {
-    struct http_head *copy = arena_alloc(&call->arena, sizeof *copy);
+    /* Of the fields only those in use. */
+    size_t size = offsetof(struct http_head, fields) + head->field_count * sizeof head->fields[0];
+    struct http_head *copy = arena_alloc(&call->arena, size);
     struct slice bytes;
     if (copy == NULL || arena_copy(&call->arena, slice_of(head->base, head->bytes), &bytes) != OK) {
         return E_NOMEM;
     }
-    *copy = *head;
+    memcpy(copy, head, size);
     copy->base = bytes.data;
     call->answer = copy;
     return OK;
@@ -318,6 +321,14 @@ static void call_upstream(struct outcall *call)
 }
 
 /* ---- what the owner does ------------------------------------------------------------------- */
+
+void outcall_clear(struct outcall *call)
+{
+    const size_t after = offsetof(struct outcall, status);
+    memset(call, 0, offsetof(struct outcall, err));
+    err_clear(&call->err);
+    memset((char *)call + after, 0, sizeof *call - after);
+}
 
 void outcall_init(struct outcall *call, const struct outcall_capture *capture)
 {

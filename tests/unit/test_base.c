@@ -426,9 +426,36 @@ static void the_path_of_a_url_begins_after_its_origin(void **state)
     assert_int_equal(text_url_origin("h/a"), strlen("h/a"));
 }
 
+/* text_utf8 reads eight bytes at a time: a sequence and a broken one at each place, in texts that
+ * end before, at and after such a step. */
+static void utf8_is_checked_at_every_place(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        bool is_valid;
+    } cases[] = {{"a", true}, {"\x7f", true}, {"\xc3\xa9", true}, {"\xe2\x82\xac", true},
+        {"\xf0\x9f\x98\x80", true}, {"\x80", false}, {"\xc3", false}, {"\xe2\x82", false},
+        {"\xc0\x80", false}, {"\xff", false}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        size_t size = strlen(cases[i].bytes);
+        for (size_t len = size; len <= 20; len++) {
+            for (size_t at = 0; at + size <= len; at++) {
+                char text[20];
+                memset(text, 'x', sizeof text);
+                memcpy(text + at, cases[i].bytes, size);
+                if (text_utf8(slice_of(text, len)) != cases[i].is_valid) {
+                    fail_msg("case %zu at %zu of %zu", i, at, len);
+                }
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(utf8_is_checked_at_every_place),
         TEST(uuids_have_version_variant_and_time),
         TEST(a_uuid_is_read_whole_or_refused),
         TEST(base64_has_the_text_of_its_rfc_in_both_forms),

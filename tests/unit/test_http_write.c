@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "check_c.h"
 #include "http/chars.h"
+#include "http/head.h"
 #include "http/write.h"
 
 static void check_kind(int kind, const char *listed, bool has_high)
@@ -130,6 +131,41 @@ static void a_head_that_does_not_fit_is_not_left_half(void **state)
     buf_release(&out);
 }
 
+/* Names are compared and checked eight bytes at a time: each byte at each place, in names that end
+ * before, at and after such a step. */
+static void every_byte_of_a_name_counts(void **state)
+{
+    (void)state;
+    static const size_t lens[] = {1, 7, 8, 9, 16, 19, 24};
+    for (size_t i = 0; i < sizeof lens / sizeof lens[0]; i++) {
+        for (size_t at = 0; at < lens[i]; at++) {
+            for (unsigned c = 0; c < 256; c++) {
+                char name[24], capitals[24];
+                memset(name, 'x', sizeof name);
+                memset(capitals, 'X', sizeof capitals);
+                name[at] = (char)c;
+                struct buf out;
+                struct http_put put;
+                buf_init(&out, &mem_libc, 4096);
+                http_put_response(&put, &out, 200);
+                http_put_field(&put, slice_of(name, lens[i]), SLICE_LIT("v"));
+                enum status status = http_put_end(&put);
+                buf_release(&out);
+                if (status != (http_is((char)c, HTTP_TOKEN) ? OK : E_INVALID)) {
+                    fail_msg("byte %02x at %zu of %zu: %s", c, at, lens[i], status_name(status));
+                }
+                for (unsigned d = 0; d < 256; d++) {
+                    capitals[at] = (char)d;
+                    bool same = http_lower((char)c) == http_lower((char)d);
+                    if (http_same_letters(name, capitals, lens[i]) != same) {
+                        fail_msg("bytes %02x and %02x at %zu of %zu", c, d, at, lens[i]);
+                    }
+                }
+            }
+        }
+    }
+}
+
 static void every_status_has_a_phrase(void **state)
 {
     (void)state;
@@ -150,6 +186,7 @@ int main(void)
         TEST(nothing_of_a_head_with_a_bad_field_is_left),
         TEST(a_request_line_cannot_be_split),
         TEST(a_head_that_does_not_fit_is_not_left_half),
+        TEST(every_byte_of_a_name_counts),
         TEST(every_status_has_a_phrase),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
