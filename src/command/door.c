@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "command/effects.h"
 
@@ -311,6 +312,5 @@ static const struct api_route table[] = {
 
 struct api_routes commands_routes(struct commands *commands)
 {
-    return (struct api_routes){
-        .table = table, .count = sizeof table / sizeof *table, .state = commands};
+    return (struct api_routes){.table = table, .count = COUNT(table), .state = commands};
 }

@@ -23,6 +23,7 @@
 
 #include "base/backoff.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/percent.h"
 #include "base/text.h"
 #include "command/effects.h"
@@ -182,7 +183,7 @@ static const struct judge_status statuses[] = {{429, JUDGE_LATER}, {503, JUDGE_L
 static struct judge_rules rules_of(void)
 {
     return (struct judge_rules){.statuses = statuses,
-        .status_count = sizeof statuses / sizeof *statuses,
+        .status_count = COUNT(statuses),
         .classes = {[2] = JUDGE_SEAL, [3] = JUDGE_UNKNOWN, [4] = JUDGE_SEAL, [5] = JUDGE_UNKNOWN},
         .not_sent = JUDGE_LATER,
         .no_answer = JUDGE_UNKNOWN}; /* P5 */

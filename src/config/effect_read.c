@@ -169,8 +169,7 @@ static bool is_own_field(struct slice name)
 enum status effect_read_headers(
     struct config_reader *reader, const struct yaml_node *key, void *member)
 {
-    struct config_effect *effect =
-        (void *)((char *)member - offsetof(struct config_effect, headers));
+    struct config_effect *effect = CONTAINER_OF(member, struct config_effect, headers);
     struct err err = {.status = OK};
     if (key->value->kind != YAML_MAP || key->value->count > CONFIG_EFFECT_HEADERS_MAX) {
         reader_fault(reader, key->value, "such as {X-Account: \"{target.account}\"}",

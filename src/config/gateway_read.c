@@ -80,8 +80,7 @@ enum status gateway_read_on_5xx(
     struct config_reader *reader, const struct yaml_node *key, void *object)
 {
     const struct config_option *option = config_option_find("gateway.on_status");
-    struct config_route *route =
-        (void *)((char *)object - offsetof(struct config_route, on_status));
+    struct config_route *route = CONTAINER_OF(object, struct config_route, on_status);
     struct route_raw *raw = CONTAINER_OF(route, struct route_raw, route);
     struct setting_source *source = &raw->sources[option - config_gateway_options];
     struct value_fault fault = {.hint = ""};

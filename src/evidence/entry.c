@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "base/uuid.h"
 #include "canon/jcs.h"
@@ -529,7 +530,7 @@ enum status note_check(const struct note *note, struct err *err)
         {"trace", note->trace, LIMIT_TRACE_BYTES_MAX},
         {"reason", note->reason, LIMIT_REASON_BYTES_MAX},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < COUNT(texts); i++) {
         if (texts[i].text.len > texts[i].bytes_max || !text_utf8(texts[i].text)) {
             return err_set(
                 err, E_INVALID, "%s of the note is too long or not valid UTF-8", texts[i].name);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "core/lane.h"
 #include "core/source.h"
 
@@ -488,7 +489,7 @@ static enum status compare_record(
         {"the record's version", version_known ? stored->version : 0,
             version_known ? made->version : 0},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         if (numbers[i].stored != numbers[i].made) {
             return differs_u64(err, numbers[i].name, numbers[i].stored, numbers[i].made);
         }

@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "base/uuid.h"
 #include "evidence/checkpoint.h"
 #include "evidence/entry_view.h"
@@ -401,10 +402,10 @@ static int rank_of(const struct entry_view *view)
         "resolved", "enqueued", "claimed", "done"};
     static const char *const repeating[] = {"H3", "H4", "H6", "N2", "N3", "N7", "X3", "K3", "K7"};
     bool again = false;
-    for (size_t i = 0; i < sizeof repeating / sizeof *repeating; i++) {
+    for (size_t i = 0; i < COUNT(repeating); i++) {
         again = again || slice_is(view->rule, repeating[i]);
     }
-    for (size_t i = 0; i < sizeof changing / sizeof *changing && !again; i++) {
+    for (size_t i = 0; i < COUNT(changing) && !again; i++) {
         if (slice_is(view->decision, changing[i])) {
             return 2;
         }
@@ -814,7 +815,7 @@ static void shared_release(struct shared *shared)
     }
     struct list *lists[] = {&shared->chains, &shared->prefixes, &shared->kept, &shared->fences,
         &shared->newer, &shared->ties};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    for (size_t i = 0; i < COUNT(lists); i++) {
         mem_free(shared->mem, lists[i]->items);
     }
     redecide_release(&shared->redecide);

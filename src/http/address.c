@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/macros.h"
+
 struct address_range {
     unsigned char prefix[4];
     unsigned bits;
@@ -36,7 +38,7 @@ static bool in_range(const unsigned char *address, const unsigned char *prefix, 
 
 static bool is_public_v4(const unsigned char *address)
 {
-    for (size_t i = 0; i < sizeof special_v4 / sizeof special_v4[0]; i++) {
+    for (size_t i = 0; i < COUNT(special_v4); i++) {
         if (in_range(address, special_v4[i].prefix, special_v4[i].bits)) {
             return false;
         }

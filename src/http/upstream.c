@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "http/upstream_impl.h"
 
 /* The diagrams, the transitions and what holds are at enum call_state (upstream_impl.h). */
@@ -325,8 +326,7 @@ void upstream_call_again(struct upstream_call *call)
 
 static void on_news(struct net_task *task)
 {
-    struct upstream_worker *worker =
-        (struct upstream_worker *)(void *)((char *)task - offsetof(struct upstream_worker, news));
+    struct upstream_worker *worker = CONTAINER_OF(task, struct upstream_worker, news);
     worker->is_news_posted = false;
     while (worker->first != NULL) {
         struct upstream_call *call = worker->first;

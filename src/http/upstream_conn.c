@@ -1,5 +1,6 @@
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "http/upstream_impl.h"
 #include "http/write.h"
@@ -85,8 +86,7 @@ static void on_closed(struct net_stream *stream)
 static void idle_due(struct net_deadline *deadline, uint64_t now_ms)
 {
     (void)now_ms;
-    upstream_conn_close((struct upstream_conn *)(void *)((char *)deadline -
-                                                         offsetof(struct upstream_conn, deadline)));
+    upstream_conn_close(CONTAINER_OF(deadline, struct upstream_conn, deadline));
 }
 
 /* Keeps it for the next call. Reading continues, so that its end is noticed. */
@@ -725,9 +725,7 @@ static void connect_late(struct upstream_call *call)
 
 void upstream_call_due(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct upstream_exchange *exchange =
-        (struct upstream_exchange *)(void *)((char *)deadline -
-                                             offsetof(struct upstream_exchange, deadline));
+    struct upstream_exchange *exchange = CONTAINER_OF(deadline, struct upstream_exchange, deadline);
     struct upstream_call *call = exchange->call;
     const struct upstream_timeouts *limits = &call->timeouts;
     if (exchange->is_starved) {

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/name.h"
 #include "canon/jcs.h"
 #include "canon/json_mask.h"
@@ -231,7 +232,7 @@ static enum status put_asked(struct event_reader *reader, const struct json_valu
     struct buf out;
     event_buf(reader, &out);
     char separator = '{';
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+    for (size_t i = 0; i < COUNT(members); i++) {
         const struct json_value *value = json_find(reader->root, members[i]);
         if (value != NULL) {
             buf_char(&out, separator);

@@ -5,6 +5,7 @@
  * object, so that the three ways of sending it are equal (GRD-9).
  */
 #include "base/base64.h"
+#include "base/macros.h"
 #include "base/percent.h"
 #include "canon/jcs.h"
 #include "inbox/event_impl.h"
@@ -40,7 +41,7 @@ static enum status check(struct event_reader *reader, const struct json_value *e
     if (!json_is(event, JSON_OBJECT)) {
         return err_set(reader->err, E_INVALID, "a CloudEvent must be a JSON object");
     }
-    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+    for (size_t i = 0; i < COUNT(needed); i++) {
         const struct json_value *value = event_find(event, needed[i]);
         if (!json_is(value, JSON_STRING) || value->count == 0) {
             return err_set(

@@ -6,6 +6,7 @@
  * A handler gets each event as if Meta had sent it alone, in the same wrapping. A body with one
  * event is passed on unchanged.
  */
+#include "base/macros.h"
 #include "inbox/event_impl.h"
 
 /* The position of an event in the body. */
@@ -169,7 +170,7 @@ static enum status add_entry(struct event_reader *reader, const struct json_valu
     static const char *const lists[] = {"changes", "messaging", "standby"};
     size_t before = reader->events->count;
     enum status status = OK;
-    for (size_t i = 0; status == OK && i < sizeof lists / sizeof lists[0]; i++) {
+    for (size_t i = 0; status == OK && i < COUNT(lists); i++) {
         const struct json_value *items = event_find(entry, lists[i]);
         for (uint32_t j = 0; status == OK && json_is(items, JSON_ARRAY) && j < items->count; j++) {
             struct meta_place place = {

@@ -237,9 +237,7 @@ static void left(struct upstreams_one *one)
 
 static void leave_check(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct upstreams_leave *leave =
-        (struct upstreams_leave *)(void *)((char *)deadline -
-                                           offsetof(struct upstreams_leave, deadline));
+    struct upstreams_leave *leave = CONTAINER_OF(deadline, struct upstreams_leave, deadline);
     struct upstreams_one *one = leave->one;
     struct net_loop *loop = http_server_loop(one->upstreams->server, leave->loop);
     if (!upstream_is_closed(one->upstream, leave->loop)) {

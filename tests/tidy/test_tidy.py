@@ -282,6 +282,9 @@ CASES = {
 }
 CASES.update({f"unfinished work: {word}": (
     "docs/x.md", f"{word}: later\n", "docs/x.md:1: unfinished work") for word in UNFINISHED})
+CASES.update({f"{macro} by hand": (THING, in_body(code), f"{THING}:5: use {macro}")
+    for macro, code in {"COUNT": "value = (int)(sizeof names / sizeof *names);",
+        "CONTAINER_OF": "at = (char *)at - offsetof(struct pair, a);"}.items()})
 CASES.update({f"a banned call: {call}": (
     THING, in_body(f"(void){call}(0);"), f"{THING}:5: {call} is banned") for call in [
     "strcpy", "strcat", "sprintf", "strtok", "gets", "atoi", "atol", "gmtime", "localtime", "rand",

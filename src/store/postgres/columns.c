@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "core/kind.h"
 #include "core/source.h"
 
@@ -93,7 +94,7 @@ static const struct column columns[] = {
     COLUMN("detail", BYTES_SOME, detail),
 };
 
-enum { COLUMNS = sizeof columns / sizeof *columns };
+enum { COLUMNS = COUNT(columns) };
 
 /* Additional columns: for searching, or because they are large. */
 enum column_extra { EXTRA_DUE, EXTRA_SOURCE, EXTRA_REQUEST, EXTRA_OUTCOME, EXTRA_EXPECTED, EXTRAS };
@@ -211,7 +212,7 @@ static const struct {
     enum pg_alike each;
 } alike_extras[] = {{EXTRA_DUE, PG_ROWS_ALIKE}, {EXTRA_REQUEST, PG_ROWS_SAME}};
 
-enum { ALIKE_EXTRAS = sizeof alike_extras / sizeof *alike_extras };
+enum { ALIKE_EXTRAS = COUNT(alike_extras) };
 
 /* "name" of column i of a similar row: first the additional ones. Returns how
  * similar the rows are that may differ in it. */

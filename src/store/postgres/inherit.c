@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "store/postgres/impl.h"
 
 /* Runs a statement without arguments, in the open transaction. */
@@ -307,10 +308,9 @@ static enum status pg_inherit_end(struct store *store, struct err *err)
     struct pg_store *self = pg_of(store);
     ASSERT(self->inherits);
     enum status status = pg_ready(self, err);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts && status == OK; i++) {
+    for (size_t i = 0; i < COUNT(texts) && status == OK; i++) {
         status = run(self, texts[i], err);
-        status =
-            i + 1 == sizeof texts / sizeof *texts && status == E_UNAVAILABLE ? E_UNKNOWN : status;
+        status = i + 1 == COUNT(texts) && status == E_UNAVAILABLE ? E_UNKNOWN : status;
     }
     self->inherits = self->inherits && status != OK;
     if (status != OK) {

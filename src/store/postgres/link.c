@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/macros.h"
 
 enum {
     ARGS_BYTES_MAX = 256 << 20, /* a commit at its limits, all of it in one statement */
@@ -185,7 +186,7 @@ static void send_settings(struct pg_link *link, const struct pg_target *target)
         "SET default_transaction_isolation = 'read committed'",
         ("SELECT set_config('synchronous_commit', 'on', false)"
          " WHERE current_setting('synchronous_commit') = 'off'")};
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    for (size_t i = 0; i < COUNT(settings); i++) {
         link_text(link, settings[i]);
     }
     link_sync(link);
@@ -460,7 +461,7 @@ enum status link_status(const PGresult *result, struct err *err)
     }
     enum status status = E_UNAVAILABLE;
     const char *hint = NULL;
-    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+    for (size_t i = 0; i < COUNT(meanings); i++) {
         if (link_failed_as(result, meanings[i].state)) {
             status = meanings[i].status;
             hint = meanings[i].hint;

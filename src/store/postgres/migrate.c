@@ -180,7 +180,7 @@ static void put_begin(struct buf *out, const char *schema)
 static void put_step(struct buf *out, int version)
 {
     ASSERT(version > 0 && version <= PG_SCHEMA_VERSION);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < COUNT(parts); i++) {
         if (parts[i].version == version) {
             buf_append(out, parts[i].text, *parts[i].bytes);
         }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "core/kind.h"
 #include "store/postgres/impl.h"
 
@@ -304,7 +305,7 @@ static void put_statuses(struct pg_args *args, unsigned reasons)
         {RECORD_DUE_CONFIRMATION_OVER, RECORD_COMPENSATING},
         {RECORD_DUE_RECONCILE_AGAIN, RECORD_UNKNOWN}};
     args_array(args, PG_TEXT);
-    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
+    for (size_t i = 0; i < COUNT(statuses); i++) {
         if ((reasons & STORE_DUE(statuses[i].reason)) != 0) {
             args_str(args, record_status_name(statuses[i].status));
         }

@@ -4,6 +4,7 @@
  * Tables are found by the search_path that the session sets. Arguments and results are in binary
  * form; the columns of a record are put in from the table in columns.c.
  */
+#include "base/macros.h"
 #include "store/postgres/impl.h"
 
 /* {record}, {insert}, {alike}, {same} and {update} stand for texts from columns.c; {wants} for the
@@ -224,7 +225,7 @@ enum status pg_statements_prepare(struct pg_link *link, const struct mem *mem, s
     struct buf sql;
     buf_init(&sql, mem, SQL_BYTES_MAX);
     enum status status = OK;
-    for (size_t i = 0; i < sizeof statements / sizeof *statements && status == OK; i++) {
+    for (size_t i = 0; i < COUNT(statements) && status == OK; i++) {
         buf_clear(&sql);
         expand(&sql, statements[i].sql);
         status = buf_status(&sql);

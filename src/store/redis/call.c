@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "store/redis/impl.h"
 
@@ -164,7 +165,7 @@ enum status call_refused(struct redis *self, const char *text, enum status other
     ASSERT(text != NULL);
     size_t len = strcspn(text, " ");
     bool in_script = strstr(text, " script: ") != NULL; /* as the server says of a script's calls */
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+    for (size_t i = 0; i < COUNT(refusals); i++) {
         if (strlen(refusals[i].code) == len && strncmp(text, refusals[i].code, len) == 0) {
             status = in_script && refusals[i].midway ? other : refusals[i].status;
             if (refusals[i].leaves) {

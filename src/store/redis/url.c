@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "base/percent.h"
 #include "base/text.h"
 #include "store/redis/impl.h"
@@ -239,7 +240,7 @@ enum status redis_url_read(const char *url, struct redis_url *ret_url, struct er
 {
     struct redis_url read = {.name = "once", .wait_ms = 5000};
     const char *rest = NULL;
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+    for (size_t i = 0; i < COUNT(schemes); i++) {
         if (strncmp(url, schemes[i].prefix, strlen(schemes[i].prefix)) == 0) {
             rest = url + strlen(schemes[i].prefix);
             read.tls = schemes[i].tls;
