@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "core/source.h"
 #include "store/redis/impl.h"
 
@@ -44,7 +45,7 @@ void call_meta(struct redis *self, const struct record *record)
     ASSERT(due_ms >= 0);
     ASSERT(record->updated_ms >= 0);
     buf_clear(&self->word);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    for (size_t i = 0; i < COUNT(numbers); i++) {
         if (i > 0) {
             buf_char(&self->word, ' ');
         }
