@@ -265,6 +265,7 @@ def check_each_once(server, kind, taken):
         if kind is Creator:
             return {one["idempotency_key"]: one["status"] for one in Effects(server).all()}
         return {one["key"]: one["status"] for one in all_deliveries(server, "s")}
+    server.provider.slow_s = 0
     assert sorted(made()) == sorted(taken)
     until(lambda: set(made().values()) == {"acknowledged" if kind is Creator else "executed"},
         "some are open")
@@ -276,7 +277,7 @@ def check_each_once(server, kind, taken):
 def test_a_drain_answers_what_is_claimed_in_the_commit_that_creates_it(busy, kind):
     """Its call is waited for, so nothing is unknown afterwards."""
     taken = []
-    for number in range(10 if LONG else 2):
+    for number in range(10 if LONG else 1 if LIGHT else 2):
         senders = drain(busy, number % 4 * 0.003, kind, f"r{number}-")
         taken += [key for sender in senders for key in sender.taken]
         assert '"message":"everything was answered"' in busy.stderr()
@@ -290,7 +291,7 @@ def test_a_drain_answers_what_waits_for_a_place(busy, kind):
     """No call has ended yet, so calls count as short, and each of these waits for a few
     milliseconds. The signal comes meanwhile."""
     taken = []
-    for number in range(20 if LONG else 4):
+    for number in range(20 if LONG else 1 if LIGHT else 3):
         busy.provider.slow_s = 0.5
         keys = [f"r{number}-{one}" for one in range(CLIENTS)]
         wires = [busy.wire() for _ in keys]
@@ -321,7 +322,7 @@ def test_a_reload_takes_the_provider_away_from_what_waits_for_a_place(busy, kind
     senders = [kind(busy, f"k{number}") for number in range(CLIENTS)]
     for sender in senders:
         sender.start()
-    for _ in range(50 if LONG else 2 if LIGHT else 5):
+    for _ in range(50 if LONG else 1 if LIGHT else 2):
         for text in (busy.without, busy.config):
             reload(busy, stores.with_key(text))
             await_progress(senders)
