@@ -209,7 +209,9 @@ static void report_unknown(const struct reconciling *reconciling)
 static void wait_over(struct net_task *task)
 {
     struct reconcile_wait *wait = CONTAINER_OF(task, struct reconcile_wait, task);
+    struct gateway *gateway = wait->gateway;
     wait->done(wait);
+    atomic_fetch_sub(&gateway->busy, 1);
 }
 
 static void over(struct net_task *task)
@@ -224,8 +226,9 @@ static void over(struct net_task *task)
     move(reconciling, RECONCILING_OVER);
     struct reconcile_wait *wait = leave(reconciling);
     reconciling_free(reconciling);
-    while (wait != NULL) { /* each keeps the gateway busy until its task has run */
+    while (wait != NULL) {
         struct reconcile_wait *next = wait->next;
+        atomic_fetch_add(&gateway->busy, 1); /* until its task has run: its loop must not end */
         wait->task.run = wait_over;
         net_loop_post(wait->loop, &wait->task);
         wait = next;
@@ -416,6 +419,7 @@ enum reconcile_begun reconcile_now(
     if (reconciling == NULL) {
         return RECONCILE_NOT_ASKED;
     }
+    wait->gateway = gateway;
     wait->loop = http_server_loop(gateway->server, about->loop);
     atomic_fetch_add(&gateway->busy, 1); /* before is_cut is read */
     bool can_ask = !atomic_load(&gateway->is_cut) && prepare(reconciling, about->record) == OK;

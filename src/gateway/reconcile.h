@@ -36,6 +36,7 @@ struct reconcile_wait {
 
     /* reconcile.c's. */
     struct net_task task;
+    struct gateway *gateway;
     struct net_loop *loop;
     struct reconcile_wait *next;
 };
