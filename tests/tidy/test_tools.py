@@ -164,19 +164,21 @@ def test_a_suite_over_its_budget_is_reported(capsys, monkeypatch):
     assert [suite for suite, line in lines.items() if "over its budget" in line] == ["unit"]
 
 
-def test_the_extra_lane_takes_only_what_mostly_waits():
-    jobs = [runner.Job(name="unit/a", command=[]), runner.Job(name="crash/b", command=[],
-        alone=True), runner.Job(name="http/c", command=[], junit=True)]
+def test_an_extra_lane_takes_a_job_only_when_a_core_is_idle(monkeypatch):
+    jobs = [runner.Job(name=name, command=[]) for name in ("unit/a", "http/b", "http/c")]
+    jobs.insert(1, runner.Job(name="lib/alone", command=[], alone=True))
+    ticks = iter([(0, 0), (5, 100), (25, 200)])  # of them idle, all: 5 of 100, then 20 of 100
+    monkeypatch.setattr(runner.Idle, "read", lambda self: next(ticks))
+    monkeypatch.setattr(runner, "IDLE_S", 0.01)
     line = runner.Line(jobs)
-    assert [line.take(extra=True), line.take(extra=True)] == [jobs[2], None]
-    assert [line.take(extra=False), line.take(extra=False)] == [jobs[0], None]
+    assert line.take(extra=False) == jobs[0]
+    assert line.take(extra=True) == jobs[2] and next(ticks, None) is None  # it looked twice
+    assert [line.take(extra=False), line.take(extra=True)] == [jobs[3], None]
 
 
-def test_a_lane_that_computes_waits_only_when_nothing_computes():
-    jobs = [runner.Job(name="http/a", command=[], junit=True), runner.Job(name="unit/b",
-        command=[])]
-    line = runner.Line(jobs)
-    assert [line.take(extra=False) for _ in range(3)] == [jobs[1], jobs[0], None]
+def test_idle_time_is_of_our_cores():
+    idle, ticks = runner.Idle().read()
+    assert 0 < idle < ticks
 
 
 def test_every_planted_bug_still_applies():
