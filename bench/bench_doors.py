@@ -23,7 +23,7 @@ import bench_gateway
 from bench_gateway import Gateway, Loaded, Origin
 from bench_http import (CONNECTIONS, MARKS, PAYLOAD, Missing, free_port, listens, request_text,
     wait_until)
-from measure import rate_row, say
+from measure import rate_row, say, wanted
 
 SETTLE_S = 120  # for what is left when the load ends
 
@@ -165,7 +165,7 @@ class Bench(bench_gateway.Bench):
     def run(self):
         origin = self.start(Origin)
         for ident, kind, peer, bar in ROWS:
-            if self.only in ("", ident):
+            if wanted(self.only, ident):
                 try:
                     self.measure(ident, kind, peer, bar, origin)
                 except Missing as fault:

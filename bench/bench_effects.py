@@ -30,7 +30,7 @@ import bench_gateway
 from bench_doors import Effects
 from bench_gateway import Loaded, Origin
 from bench_http import HERE, PAYLOAD, Missing, Postgres, Process, free_port, wait_until
-from measure import row, say
+from measure import row, say, wanted
 
 JOBS = ("B11-jobs", "B11-jobs-pg", "B11-delay")
 PENDING = ("B11-pending", "B11-memory")
@@ -230,7 +230,7 @@ class Bench(bench_gateway.Bench):
             made = row(ident, f"effects created, sent and acknowledged, {name}", "effects/s",
                 better, bar, rates[name], rates[better])
             made["other"] = {other: round(statistics.median(rates[other]))}
-            if self.only in ("", ident):
+            if wanted(self.only, ident):
                 print(json.dumps(made), flush=True)
         self.stop_all()
 
@@ -268,7 +268,7 @@ class Bench(bench_gateway.Bench):
         rows[0]["claim_cpu_us"] = {f"{self.pending:,}": round(1e6 * cpu_s),
             f"{self.few:,}": round(1e6 * few_s)}
         for one in rows:
-            if self.only in ("", one["id"]):
+            if wanted(self.only, one["id"]):
                 print(json.dumps(one), flush=True)
 
     # ---- The whole ------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class Bench(bench_gateway.Bench):
     def run(self):
         for idents, measure in ((JOBS[:2], self.jobs), (JOBS[2:], self.delay),
                 (PENDING, self.many)):
-            if self.only and self.only not in idents:
+            if not wanted(self.only, *idents):
                 continue
             try:
                 measure()

@@ -28,8 +28,9 @@ from pathlib import Path
 
 from bench_http import (CONNECTIONS, CORES, HERE, KEY_DIGITS, MARKS, PAYLOAD, Floor, Missing, Nginx,
     Web, floor_row, found, free_port, listens, wait_until, whole)
-from measure import half_load, rate_row, say, take_turns
+from measure import half_load, rate_row, say, take_turns, wanted
 
+TOGETHER = {"B5": ["B5-direct"], "B6": ["B6-soon"]}
 REPLAYED = 1000  # keys whose replays are asked for
 REPLAY_BYTES = 850  # that one of these replays appends to the journal
 OPEN = 10_000  # connections that are held open
@@ -205,8 +206,7 @@ class Bench:
 
     def wants(self, ident):
         """Some rows come together."""
-        return self.only in ("", ident) or (self.only, ident) in (("B5-direct", "B5"),
-            ("B6-soon", "B6"))
+        return wanted(self.only, ident, *TOGETHER.get(ident, ()))
 
     def turns_of(self, *who):
         return take_turns(who, self.seconds, self.rounds)
@@ -223,7 +223,7 @@ class Bench:
     def replays(self, origin):
         """With entries that are durable before the answer, and with those that follow it."""
         kinds = [one for one in (("B6", Replays, 0.6), ("B6-soon", Soon, 0.7))
-            if self.only in ("", one[0])]
+            if wanted(self.only, one[0])]
         running = [self.start(kind, self.binary, origin.port) for _, kind, _ in kinds]
         *found, theirs = self.turns_of(*running, origin)
         for (ident, kind, bar), ours in zip(kinds, found):

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """bench_http: durable begins over HTTP beside nginx, Redis and PostgreSQL (B1, B2, B3), and what a
-disk that stalls now and then does to requests that need no disk (B1-stalls). B1-floor: what a
-server without any code of its own reaches here (bench_floor.c). B7-http: begins beside many live
-keys.
+disk that stalls now and then does to requests that need no disk (B1-stalls). B1-loop: begins with
+one loop, as for a machine whose other cores have work of their own. B1-floor: what a server without
+any code of its own reaches here (bench_floor.c). B7-http: begins beside many live keys.
 
     bench_http.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [keys=10000000] [few=100000]
         [only=B1] [alone=1]
@@ -25,7 +25,8 @@ import sys
 import time
 from pathlib import Path
 
-from measure import PARTS, cpu_row, cpu_s_of, half_load, p99_row, rate_row, say, take_turns
+from measure import (PARTS, cpu_row, cpu_s_of, half_load, p99_row, rate_row, say, take_turns,
+    wanted)
 
 HERE = Path(__file__).resolve().parent
 CONNECTIONS = 64
@@ -39,7 +40,7 @@ RUN_NUMBERS = 10 ** 12  # numbers that one run may use
 BAR = 0.7
 PEERS = [("B1", "nginx", "nginx, a static 200", BAR), ("B2", "redis", "Redis, SET NX, fsync always",
     1.1), ("B3", "postgres", "PostgreSQL, INSERT", 3.0)]
-CPU, P99 = "B1-cpu", "B1-p99"  # come with B1
+WITH_B1 = LOOP, CPU, P99 = "B1-loop", "B1-cpu", "B1-p99"
 BAR_CPU, BAR_P99 = 1.8, 2
 WHAT = f"durable begins over HTTP, {CONNECTIONS} connections"
 STALLS = "B1-stalls"
@@ -180,6 +181,7 @@ class Web(Process):
 class Once(Web):
     name = "once"
     store, store_options = "data", ""
+    loops = 0  # one for each core
 
     def environment(self, directory):
         return {}
@@ -193,8 +195,9 @@ class Once(Web):
         config = self.directory / "once.yaml"
         config.write_text("log: {decisions: false}\n")
         self.fill()
-        self.launch(binary, "serve", "--listen", "127.0.0.1:0", "--config", config, "--store",
-            f"journal:{self.directory}/{self.store}{self.store_options}",
+        self.launch(binary, "serve", "--listen", "127.0.0.1:0", "--config", config,
+            "--loops", str(self.loops),
+            "--store", f"journal:{self.directory}/{self.store}{self.store_options}",
             **self.environment(directory))
         text = self.directory / "log"
         address = r"http://127\.0\.0\.1:(\d+)"
@@ -231,6 +234,10 @@ class Once(Web):
         if granted < requests:
             raise Missing(f"only {granted} of {requests} begins were granted")
         return rate, requests
+
+
+class OneLoop(Once):
+    name, loops = "one-loop", 1
 
 
 class Keyed(Once):
@@ -509,6 +516,8 @@ class Bench:
     def make(self, name):
         if name == "once":
             return Once(self.directory, self.tools, self.binary)
+        if name == "one-loop":
+            return OneLoop(self.directory, self.tools, self.binary)
         if name == "stalling":
             return Stalling(self.directory, self.tools, self.binary)
         if name == "nginx":
@@ -562,11 +571,13 @@ class Bench:
         self.running[name] = self.make(name)
 
     def wants(self, ident):
-        return self.only in ("", ident) or (ident == "B1" and self.only in (CPU, P99))
+        return wanted(self.only, ident, *(WITH_B1 if ident == "B1" else ()))
 
     def start_all(self):
         """Why a row cannot be measured, by its id."""
         self.start("once")
+        if CORES > 1 and self.wants("B1"):
+            self.start("one-loop")
         missing = {}
         for ident, name, _, _ in PEERS:
             try:
@@ -591,6 +602,9 @@ class Bench:
             disk = Disk(self.directory)
             half, runs = half_load(ours, self.seconds, **{"once": self.running["once"],
                 "nginx": self.running["nginx"], disk.name: disk})
+            if "one-loop" in turns:
+                print(json.dumps(rate_row(LOOP, f"{WHAT}, one loop", "begins/s", compared, None,
+                    turns["one-loop"], theirs)), flush=True)
             for one in ({**result, **half},
                     cpu_row(CPU, "processor time of a durable begin", compared, BAR_CPU, ours,
                         theirs),
@@ -603,16 +617,16 @@ class Bench:
             process.stop()
 
     def run(self):
-        if self.only not in (STALLS, FLOOR, GROWN):
+        if wanted(self.only, *WITH_B1, *(ident for ident, _, _, _ in PEERS)):
             missing = self.start_all()
             servers = list(self.running.values())
             found = take_turns(servers, self.seconds, self.rounds)
             self.report({one.name: turns for one, turns in zip(servers, found)}, missing)
-        if self.only in ("", FLOOR):
+        if wanted(self.only, FLOOR):
             self.floor()
-        if self.only in ("", GROWN):
+        if wanted(self.only, GROWN):
             self.grown()
-        if self.only in ("", STALLS):
+        if wanted(self.only, STALLS):
             self.start("stalling")
             print(json.dumps(stalls_row(self.running["stalling"], self.seconds, self.rounds)),
                 flush=True)

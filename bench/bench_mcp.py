@@ -23,7 +23,7 @@ import threading
 import time
 from pathlib import Path
 
-from measure import row
+from measure import row, wanted
 
 SERVER = '''
 import sys
@@ -116,7 +116,7 @@ class HttpWay(Way):
 
 def compare(options, rows, plain, proxied, beside):
     for ident, tool, what in rows:
-        if options["only"] not in ("", ident):
+        if not wanted(options["only"], ident):
             continue
         ours, theirs = [], []
         for number in range(int(options["rounds"]) + 1):

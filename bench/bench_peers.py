@@ -26,7 +26,7 @@ from bench_effects import install
 from bench_gateway import Gateway, Loaded, REPLAYED
 from bench_http import (CONNECTIONS, KEY_DIGITS, MARKS, PAYLOAD, Missing, Process, Redis,
     free_port, listens, wait_until)
-from measure import rate_row
+from measure import rate_row, wanted
 
 RESTATE = "node_modules/@restatedev/restate-server-linux-x64/bin/restate-server"
 QUIET = {"RESTATE_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1", "RESTATE_LOGGING": "ERROR",
@@ -153,7 +153,7 @@ class Bench(bench_gateway.Bench):
         peer = self.start(kind, script)
         what = f"{{}} through the gateway to a service in Node, {CONNECTIONS} connections"
         for one, sent in ((ident, "first-time POSTs"), (f"{ident}-replay", "replays")):
-            if self.only not in ("", one):
+            if not wanted(self.only, one):
                 continue
             if sent == "replays":
                 once.again()
@@ -164,7 +164,7 @@ class Bench(bench_gateway.Bench):
     def run(self):
         for ident, kind, compared in (("job-powertools", Powertools, "Powertools and Redis"),
                 ("job-restate", Restate, "Restate")):
-            left = [one for one in (ident, f"{ident}-replay") if self.only in ("", one)]
+            left = [one for one in (ident, f"{ident}-replay") if wanted(self.only, one)]
             if not left:
                 continue
             try:

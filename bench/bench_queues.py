@@ -27,7 +27,7 @@ import bench_gateway
 from bench_doors import Deliveries, Door
 from bench_gateway import Gateway, Origin
 from bench_http import Missing, Process, found, free_port, listens, wait_until
-from measure import rate_row, row, say
+from measure import rate_row, row, say, wanted
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import brokers  # noqa: E402
@@ -203,7 +203,7 @@ class Bench(bench_gateway.Bench):
         origin = self.start(Origin)
         for ident, measure in (("B12-redis", self.redis), ("B12-amqp", self.amqp),
                 ("B12-waiting", self.backlog)):
-            if self.only in ("", ident):
+            if wanted(self.only, ident):
                 try:
                     measure(origin)
                 except Missing as fault:

@@ -20,7 +20,7 @@ import sys
 
 import bench_http
 from bench_http import CONNECTIONS, HERE, Missing, Once, Path, Postgres, Redis, wait_until
-from measure import half_load, rate_row, row, say, take_turns
+from measure import half_load, rate_row, row, say, take_turns, wanted
 
 INSERT, SET = "PostgreSQL, INSERT by pgbench", "Redis, SET NX, fsync always"
 ROWS = [("B10", Postgres, 1, INSERT, 1.2), ("B10-2", Postgres, 2, INSERT, 1.2),
@@ -89,9 +89,9 @@ class Bench:
     def __init__(self, options, kind):
         self.options, self.rounds, self.kind = options, int(options["rounds"]), kind
         self.seconds = float(options["seconds"])
-        self.rows = [one for one in ROWS if one[1] is kind and options["only"] in ("", one[0])]
+        self.rows = [one for one in ROWS if one[1] is kind and wanted(options["only"], one[0])]
         self.others = {ident: measure for ident, measure in ((HAND, self.hand),
-            (GROWN, self.grown)) if kind is Postgres and options["only"] in ("", ident)}
+            (GROWN, self.grown)) if kind is Postgres and wanted(options["only"], ident)}
         self.running = []
 
     def url(self):

@@ -73,6 +73,12 @@ def row(ident, what, unit, compared, bar, ours, theirs, better="at_least"):
         **({"bar": bar, "better": better} if bar else {"better": "info"})}
 
 
+def wanted(only, *idents):
+    """Whether one of these rows was asked for. only has ids with commas between them, or is empty:
+    all."""
+    return not only or not set(only.split(",")).isdisjoint(idents)
+
+
 def rate_row(ident, what, unit, compared, bar, ours, theirs):
     """A row of rates with the processor time of both sides, which varies less than rates."""
     cost = cpu_row(ident, what, compared, None, ours, theirs)
