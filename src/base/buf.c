@@ -57,16 +57,6 @@ enum status buf_reserve(struct buf *buf, size_t size)
     return OK;
 }
 
-char *buf_extend(struct buf *buf, size_t size)
-{
-    if (buf_reserve(buf, size) != OK) {
-        return NULL;
-    }
-    char *place = buf->data + buf->len;
-    buf->len += size;
-    return place;
-}
-
 void buf_append_slow(struct buf *buf, const void *data, size_t size)
 {
     if (size == 0) {

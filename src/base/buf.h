@@ -8,6 +8,7 @@
 #ifndef ONCE_BASE_BUF_H
 #define ONCE_BASE_BUF_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/mem.h"
@@ -27,8 +28,6 @@ void buf_init(struct buf *buf, const struct mem *mem, size_t bytes_max);
 void buf_release(struct buf *buf);
 /* Forget the content and any failure, keep the memory. */
 void buf_clear(struct buf *buf);
-/* Room for size more bytes, which count as appended; NULL on a (sticky) failure. */
-char *buf_extend(struct buf *buf, size_t size);
 /* Makes sure that size more bytes fit without a further allocation. */
 enum status buf_reserve(struct buf *buf, size_t size) MUST_CHECK;
 /* The slow path of buf_append, which callers use: grows the buffer. */
@@ -55,6 +54,17 @@ static inline void buf_append(struct buf *buf, const void *data, size_t size)
         memcpy(buf->data + buf->len, data, size);
         buf->len += size;
     }
+}
+
+/* Room for size more bytes, which count as appended; NULL on a (sticky) failure. */
+static inline char *buf_extend(struct buf *buf, size_t size)
+{
+    bool fits = buf->status == OK && size <= buf->cap - buf->len;
+    if (!fits && buf_reserve(buf, size) != OK) {
+        return NULL;
+    }
+    buf->len += size;
+    return buf->data + buf->len - size;
 }
 
 static inline void buf_slice(struct buf *buf, struct slice slice)

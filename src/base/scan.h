@@ -37,22 +37,56 @@ static inline bool scan_printable_8(uint64_t bytes)
     return ((bytes | (bytes + ones) | (bytes - ones * 0x20)) & tops) == 0;
 }
 
-/* Whether a text is all printable ASCII: 0x20 to 0x7E, as most names are. */
+/* Eight bytes with every byte of a text of one to seven, and maybe spaces: for questions about all
+ * of them. */
+static inline uint64_t scan_load_short(const char *text, size_t len)
+{
+    if (len >= 4) {
+        uint32_t head, tail;
+        memcpy(&head, text, sizeof head);
+        memcpy(&tail, text + len - sizeof tail, sizeof tail);
+        return (uint64_t)head << 32 | tail;
+    }
+    return UINT64_C(0x2020202020000000) | (uint64_t)(unsigned char)text[0] << 16 |
+           (uint64_t)(unsigned char)text[len / 2] << 8 | (unsigned char)text[len - 1];
+}
+
+#ifdef __SSE2__
+/* As scan_printable_8, for sixteen. */
+static inline bool scan_printable_16(const char *at)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)at);
+    /* Signed, so that what is not ASCII is below as well. */
+    __m128i below = _mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20));
+    __m128i delete = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(0x7f));
+    return _mm_movemask_epi8(_mm_or_si128(below, delete)) == 0;
+}
+#endif
+
+/* Whether a text is all printable ASCII: 0x20 to 0x7E, as most names are. The last bytes of a long
+ * text are checked together, some of them a second time. */
 static inline bool scan_printable(const char *text, size_t len)
 {
     if (len < 8) {
-        char bytes[8] = "        ";
-        for (size_t i = 0; i < len; i++) {
-            bytes[i] = text[i];
-        }
-        return scan_printable_8(scan_load(bytes));
+        return len == 0 || scan_printable_8(scan_load_short(text, len));
     }
-    for (size_t at = 0; at < len - 8; at += 8) {
+    size_t at = 0;
+#ifdef __SSE2__
+    for (; len - at > 16; at += 16) {
+        if (!scan_printable_16(text + at)) {
+            return false;
+        }
+    }
+    if (len >= 16) {
+        return scan_printable_16(text + len - 16);
+    }
+#endif
+    for (; len - at > 8; at += 8) {
         if (!scan_printable_8(scan_load(text + at))) {
             return false;
         }
     }
-    return scan_printable_8(scan_load(text + len - 8)); /* some of them a second time */
+    return scan_printable_8(scan_load(text + len - 8));
 }
 
 /* The bytes of the UTF-8 sequence at `at`, or 0 when it is not valid (RFC 3629 section 4). */
@@ -118,6 +152,9 @@ static inline const char *scan_ascii_run(const char *at, const char *end)
         /* The last eight bytes, some of which are known to be plain: nothing is left after them. */
         uint64_t special = scan_special(scan_load(end - 8));
         return special == 0 ? end : end - 8 + (__builtin_ctzll(special) >> 3);
+    }
+    if (at < end && scan_special(scan_load_short(at, (size_t)(end - at))) == 0) {
+        return end;
     }
     while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' &&
            *at != '\\') {

@@ -306,19 +306,27 @@ enum status jcs_write_marked(const struct json_value *value, const struct jcs_ho
     return finish(&w, at, value, ret_report, err);
 }
 
-void jcs_put_string(struct buf *out, struct slice text)
+/* Not inlined: the writer would be made for every string. */
+static __attribute__((noinline)) void put_escaped_string(struct buf *out, struct slice text)
 {
     struct writer w = {.out = out};
+    if (buf_status(out) == OK) {
+        settle(&w, write_escaped(&w, attach(&w), text.data, text.len));
+    }
+}
+
+void jcs_put_string(struct buf *out, struct slice text)
+{
     const char *data = text.len == 0 ? "" : text.data; /* an empty slice may have no data */
-    if (scan_ascii_run(data, data + text.len) == data + text.len) {
-        /* Nothing to escape, as in most names. */
-        buf_char(out, '"');
-        buf_append(out, data, text.len);
-        buf_char(out, '"');
+    if (scan_ascii_run(data, data + text.len) < data + text.len) {
+        put_escaped_string(out, text);
         return;
     }
-    if (buf_status(out) == OK) {
-        settle(&w, write_escaped(&w, attach(&w), data, text.len));
+    /* Nothing to escape, as in most names. */
+    char *at = buf_extend(out, text.len + 2);
+    if (at != NULL) {
+        *at = '"';
+        *put_bytes(at + 1, data, text.len) = '"';
     }
 }
 

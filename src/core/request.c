@@ -38,24 +38,26 @@ bool request_settles(const struct request *request)
            (request->kind == REQUEST_WAKE && record_status_sealed(request->status));
 }
 
-/* A text of a request, and the limit on its bytes with its name. */
+/* A text of a request, by where a request has it, and the limit on its bytes with its name. */
 struct text_limit {
     const char *name;
-    struct slice text;
+    size_t at;
     const char *limit_name;
     size_t bytes_max;
 };
 
-static enum status check_text(const struct text_limit *limit, struct err *err)
+static struct slice text_at(const struct request *request, size_t at)
 {
-    if (limit->text.len == 0) {
-        return OK; /* as most are */
-    }
-    if (limit->text.len > limit->bytes_max) {
+    return *(const struct slice *)(const void *)((const char *)request + at);
+}
+
+static enum status check_text(const struct text_limit *limit, struct slice text, struct err *err)
+{
+    if (text.len > limit->bytes_max) {
         return err_set(err, E_INVALID, "%s is %zu bytes long, more than %s (%zu)", limit->name,
-            limit->text.len, limit->limit_name, limit->bytes_max);
+            text.len, limit->limit_name, limit->bytes_max);
     }
-    return name_check_utf8(limit->name, limit->text, err);
+    return name_check_utf8(limit->name, text, err);
 }
 
 static const struct span_limit lease_limit = {
@@ -170,26 +172,27 @@ static enum status check_spans(const struct request *request, struct err *err)
 
 enum status request_names_check(const struct request *request, struct err *err)
 {
-    const struct {
+    static const struct {
         const char *member;
-        struct slice name;
+        size_t at;
     } names[] = {
-        {"effect_id", request->effect_id},
-        {"source.type", request->source.type},
-        {"source.id", request->source.id},
-        {"source.version", request->source.version},
-        {"actor", request->actor},
+        {"effect_id", offsetof(struct request, effect_id)},
+        {"source.type", offsetof(struct request, source.type)},
+        {"source.id", offsetof(struct request, source.id)},
+        {"source.version", offsetof(struct request, source.version)},
+        {"actor", offsetof(struct request, actor)},
         /* The names below belong to the record, which a request by id may find older than the
          * rule. */
-        {"tenant", request->key.tenant},
-        {"scope", request->key.scope},
-        {"principal", request->key.principal},
-        {"key", request->key.key},
+        {"tenant", offsetof(struct request, key.tenant)},
+        {"scope", offsetof(struct request, key.scope)},
+        {"principal", offsetof(struct request, key.principal)},
+        {"key", offsetof(struct request, key.key)},
     };
     enum { KEY_PARTS = 4 };
     size_t count = COUNT(names) - (request_by_key(request->kind) ? 0 : KEY_PARTS);
     for (size_t i = 0; i < count; i++) {
-        if (names[i].name.len > 0 && name_check(names[i].member, names[i].name, err) != OK) {
+        struct slice name = text_at(request, names[i].at);
+        if (name.len > 0 && name_check(names[i].member, name, err) != OK) {
             return E_INVALID;
         }
     }
@@ -198,20 +201,24 @@ enum status request_names_check(const struct request *request, struct err *err)
 
 enum status request_check(const struct request *request, struct err *err)
 {
-    const struct source *source = &request->source;
-    const struct text_limit texts[] = {
-        {"effect_id", request->effect_id, "effect_id_bytes_max", LIMIT_EFFECT_ID_BYTES_MAX},
-        {"source.type", source->type, "source_bytes_max", LIMIT_SOURCE_BYTES_MAX},
-        {"source.id", source->id, "source_bytes_max", LIMIT_SOURCE_BYTES_MAX},
-        {"source.version", source->version, "source_bytes_max", LIMIT_SOURCE_BYTES_MAX},
-        {"trace", request->trace, "trace_bytes_max", LIMIT_TRACE_BYTES_MAX},
-        {"actor", request->actor, "principal_bytes_max", LIMIT_PRINCIPAL_BYTES_MAX},
-        {"reason", request->reason, "reason_bytes_max", LIMIT_REASON_BYTES_MAX},
+    static const struct text_limit texts[] = {
+        {"effect_id", offsetof(struct request, effect_id), "effect_id_bytes_max",
+            LIMIT_EFFECT_ID_BYTES_MAX},
+        {"source.type", offsetof(struct request, source.type), "source_bytes_max",
+            LIMIT_SOURCE_BYTES_MAX},
+        {"source.id", offsetof(struct request, source.id), "source_bytes_max",
+            LIMIT_SOURCE_BYTES_MAX},
+        {"source.version", offsetof(struct request, source.version), "source_bytes_max",
+            LIMIT_SOURCE_BYTES_MAX},
+        {"trace", offsetof(struct request, trace), "trace_bytes_max", LIMIT_TRACE_BYTES_MAX},
+        {"actor", offsetof(struct request, actor), "principal_bytes_max",
+            LIMIT_PRINCIPAL_BYTES_MAX},
+        {"reason", offsetof(struct request, reason), "reason_bytes_max", LIMIT_REASON_BYTES_MAX},
     };
     for (size_t i = 0; i < COUNT(texts); i++) {
-        enum status status = check_text(&texts[i], err);
-        if (status != OK) {
-            return status;
+        struct slice text = text_at(request, texts[i].at);
+        if (text.len > 0 && check_text(&texts[i], text, err) != OK) {
+            return E_INVALID;
         }
     }
     if (request->outcome.meta.len > LIMIT_OUTCOME_META_BYTES_MAX) {

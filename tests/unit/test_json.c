@@ -317,6 +317,40 @@ static void the_writer_fills_a_buffer_exactly_or_says_why_not(void **state)
 }
 
 /* Fails the nth allocation. */
+/* Strings are scanned many bytes at a time: each byte at each place of each length is escaped, or
+ * not, as RFC 8785 section 3.2.2.2 has it. */
+static void every_byte_of_a_string_is_escaped_at_every_place(void **state)
+{
+    struct fixture *f = *state;
+    enum { LEN_MAX = 34 };
+    for (size_t len = 1; len <= LEN_MAX; len++) {
+        for (size_t at = 0; at < len; at++) {
+            for (int byte = 0; byte < 0x80; byte++) {
+                char text[LEN_MAX], expected[LEN_MAX + 16];
+                memset(text, 'a', sizeof text);
+                text[at] = (char)byte;
+                const char *escape = byte == '"'    ? "\\\""
+                                     : byte == '\\' ? "\\\\"
+                                     : byte == '\b' ? "\\b"
+                                     : byte == '\t' ? "\\t"
+                                     : byte == '\n' ? "\\n"
+                                     : byte == '\f' ? "\\f"
+                                     : byte == '\r' ? "\\r"
+                                                    : NULL;
+                char other[8];
+                (void)snprintf(other, sizeof other, byte < 0x20 ? "\\u%04x" : "%c", (unsigned)byte);
+                int size = snprintf(expected, sizeof expected, "\"%.*s%s%.*s\"", (int)at, text,
+                    escape == NULL ? other : escape, (int)(len - at - 1), text + at + 1);
+                buf_clear(&f->out);
+                jcs_put_string(&f->out, slice_of(text, len));
+                assert_int_equal(buf_status(&f->out), OK);
+                assert_int_equal(f->out.len, size);
+                assert_memory_equal(f->out.data, expected, f->out.len);
+            }
+        }
+    }
+}
+
 static void *failing_resize(void *context, void *pointer, size_t size)
 {
     int *left = context;
@@ -373,6 +407,7 @@ int main(void)
         WITH(integers_are_read_exactly_or_not_at_all),
         WITH(lossy_numbers_are_reported_and_overflow_is_refused),
         WITH(the_writer_fills_a_buffer_exactly_or_says_why_not),
+        WITH(every_byte_of_a_string_is_escaped_at_every_place),
         TEST(every_failed_allocation_is_reported_and_nothing_leaks),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
