@@ -230,6 +230,12 @@ static void diff_arrays(
     }
 }
 
+/* Its value was not kept: nobody knows whether it differs. */
+static bool was_redacted(const struct diff *d, const struct json_value *before)
+{
+    return json_is(before, JSON_STRING) && slice_is(json_text(before), "[redacted]") && redacted(d);
+}
+
 static void diff_values(
     struct diff *d, const struct json_value *before, const struct json_value *after)
 {
@@ -242,7 +248,7 @@ static void diff_values(
         diff_objects(d, before, after);
     } else if (before->type == JSON_ARRAY && after->type == JSON_ARRAY && !redacted(d)) {
         diff_arrays(d, before, after);
-    } else if (!json_equal(before, after)) {
+    } else if (!json_equal(before, after) && !was_redacted(d, before)) {
         put_operation(d, "replace", after);
     }
 }

@@ -2,7 +2,8 @@
  * diff: what changed between two JSON values, as an RFC 6902 patch.
  *
  * Promises:  applied to `before`, a patch that is neither truncated nor redacted gives `after`. No
- *            value at or below a redacted pointer is ever written, nor a member name below one. The
+ *            value at or below a redacted pointer is ever written, nor a member name below one. If
+ *            `before` was redacted there when it was stored, nothing is said about it. The
  *            patch never passes its size cap and is valid JSON at any cap; if operations had to be
  *            left out, that is reported.
  * Does not:  find moved or copied values, or the shortest patch: the common ends of arrays are

@@ -199,6 +199,11 @@ static void redacted_values_show_that_they_differ_and_nothing_else(void **state)
             "[{\"op\":\"add\",\"path\":\"/list/1\",\"value\":\"[redacted]\"}]"},
         {"", "{\"a\":1}", "{\"a\":2}",
             "[{\"op\":\"replace\",\"path\":\"\",\"value\":\"[redacted]\"}]"},
+        /* What was redacted when it was stored may be the same. Elsewhere it is a text. */
+        {"/card", "{\"card\":\"[redacted]\",\"n\":1}", "{\"card\":\"42\",\"n\":2}",
+            "[{\"op\":\"replace\",\"path\":\"/n\",\"value\":2}]"},
+        {"/card", "{\"note\":\"[redacted]\"}", "{\"note\":\"42\"}",
+            "[{\"op\":\"replace\",\"path\":\"/note\",\"value\":\"42\"}]"},
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
