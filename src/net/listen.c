@@ -258,7 +258,7 @@ static void pause_accepting(struct net_listener *listener)
 
 /* No descriptor is left: accept one connection with the reserve and close it, so that its client
  * notices at once. Then pause, because accepting the next would only spin. */
-static void turn_away(struct net_listener *listener)
+static void refuse_one(struct net_listener *listener)
 {
     if (listener->reserve_fd >= 0) {
         (void)close(listener->reserve_fd); /* of /dev/null */
@@ -287,7 +287,7 @@ static void on_readable(uv_poll_t *poll, int rc, int events)
             char text[64];
             listener->accepted(listener, fd, peer_text(listener, &from.any, text));
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            turn_away(listener);
+            refuse_one(listener);
             return;
         } else if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) {
             return; /* EAGAIN: all were taken */

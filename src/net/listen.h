@@ -61,10 +61,8 @@ enum status net_address_parse(
 /* True when only this machine can reach it. */
 bool net_address_is_local(const struct net_address *address);
 
-/*
- * Bind and listen, and say where in address. Of a TCP address the first socket is opened with
- * is_first, which refuses one that is taken; the others share its port.
- */
+/* Bind and listen; address says where. The first socket of a TCP address is opened with is_first,
+ * which refuses an address in use; the others share its port. */
 enum status net_listen_fd(struct net_address *address, bool is_first, unsigned mode, int *ret_fd,
     struct err *err) MUST_CHECK;
 

@@ -1,8 +1,19 @@
 #include "net/loop.h"
 
+#include <errno.h>
 #include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/check.h"
+
+/* Instead of uv_async_send: with it, a loop that wakes before its waker has returned from the
+ * system call spins until it has. If all cores are busy, that takes the waker's next turn. */
+static void wake(struct net_loop *loop)
+{
+    int rc = eventfd_write(loop->wake_fd, 1);
+    ASSERT(rc == 0); /* the loop reads it long before it is full */
+}
 
 void net_loop_post(struct net_loop *loop, struct net_task *task)
 {
@@ -13,8 +24,7 @@ void net_loop_post(struct net_loop *loop, struct net_task *task)
     /* The loop sets its sleep flag and then reads the list; we push and then read the flag. So at
      * least one of the two sees the other. */
     if (atomic_load(&loop->is_asleep) && atomic_exchange(&loop->is_asleep, false)) {
-        int rc = uv_async_send(&loop->async);
-        ASSERT(rc == 0);
+        wake(loop);
     }
 }
 
@@ -49,10 +59,7 @@ static void on_prepare(uv_prepare_t *prepare)
         }
         atomic_store(&loop->is_asleep, false);
     }
-    if (!uv_is_closing((uv_handle_t *)&loop->async)) {
-        int rc = uv_async_send(&loop->async); /* there is more: poll for input, then continue */
-        ASSERT(rc == 0);
-    }
+    wake(loop); /* there is more: poll for input, then continue */
 }
 
 static void on_check(uv_check_t *check)
@@ -61,9 +68,13 @@ static void on_check(uv_check_t *check)
     atomic_store(&loop->is_asleep, false);
 }
 
-static void on_async(uv_async_t *async)
+static void on_wake(uv_poll_t *poll, int status, int events)
 {
-    (void)async; /* on_prepare does the work */
+    struct net_loop *loop = poll->data;
+    eventfd_t count;
+    (void)status;
+    (void)events;
+    (void)eventfd_read(loop->wake_fd, &count); /* on_prepare does the work */
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -114,6 +125,24 @@ bool net_loop_watch(struct net_loop *loop, int fd, void (*watched)(void *context
     return uv_poll_start(&loop->poll, UV_READABLE, on_poll) == 0;
 }
 
+/* The handle that ends the wait. Returns an error of libuv, or 0. */
+static int wake_init(struct net_loop *loop)
+{
+    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (loop->wake_fd < 0) {
+        return uv_translate_sys_error(errno);
+    }
+    int rc = uv_poll_init(&loop->uv, &loop->wake, loop->wake_fd);
+    if (rc != 0) {
+        (void)close(loop->wake_fd); /* an eventfd has nothing to lose */
+        return rc;
+    }
+    loop->wake.data = loop;
+    rc = uv_poll_start(&loop->wake, UV_READABLE, on_wake);
+    ASSERT(rc == 0);
+    return 0;
+}
+
 enum status net_loop_init(struct net_loop *loop, const struct mem *mem, struct err *err)
 {
     *loop = (struct net_loop){.mem = mem, .poll_fd = -1};
@@ -126,7 +155,7 @@ enum status net_loop_init(struct net_loop *loop, const struct mem *mem, struct e
         mem_free(mem, loop->scratch);
         return err_set(err, E_UNAVAILABLE, "cannot make an event loop: %s", uv_strerror(rc));
     }
-    rc = uv_async_init(&loop->uv, &loop->async, on_async);
+    rc = wake_init(loop);
     if (rc != 0) {
         int closed = uv_loop_close(&loop->uv);
         ASSERT(closed == 0);
@@ -173,7 +202,7 @@ enum status net_loop_start(struct net_loop *loop, struct err *err)
 
 void net_loop_close(struct net_loop *loop)
 {
-    uv_close((uv_handle_t *)&loop->async, NULL);
+    uv_close((uv_handle_t *)&loop->wake, NULL);
     uv_close((uv_handle_t *)&loop->prepare, NULL);
     uv_close((uv_handle_t *)&loop->check, NULL);
     uv_close((uv_handle_t *)&loop->ticker, NULL);
@@ -195,6 +224,7 @@ void net_loop_release(struct net_loop *loop)
     }
     int rc = uv_loop_close(&loop->uv);
     ASSERT(rc == 0);
+    (void)close(loop->wake_fd);
     mem_free(loop->mem, loop->scratch);
     loop->is_ready = false;
 }

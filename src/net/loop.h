@@ -35,7 +35,8 @@ struct net_task {
 
 struct net_loop {
     uv_loop_t uv;
-    uv_async_t async;               /* ends the wait; does nothing itself */
+    uv_poll_t wake;                 /* ends the wait; does nothing itself */
+    int wake_fd;                    /* its eventfd */
     uv_prepare_t prepare;           /* before the wait: tasks and the turn hook */
     uv_check_t check;               /* after it */
     uv_timer_t ticker;              /* runs the wheel while there is anything in it */

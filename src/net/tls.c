@@ -451,7 +451,7 @@ static void broken(struct net_stream *stream)
 }
 
 /* True when the handshake is done. */
-static bool shake_hands(struct net_stream *stream)
+static bool do_handshake(struct net_stream *stream)
 {
     struct net_tls *tls = stream->tls;
     ERR_clear_error();
@@ -506,7 +506,7 @@ static bool pump_once(struct net_stream *stream)
 
 void net_tls_pump(struct net_stream *stream)
 {
-    if (!stream->tls->is_ready && !shake_hands(stream)) {
+    if (!stream->tls->is_ready && !do_handshake(stream)) {
         return;
     }
     while (!stream->is_closing && stream->is_reading && pump_once(stream)) {
