@@ -400,26 +400,98 @@ return #all"""
     assert json.loads(done.stdout)["ok"] == (done.returncode == 0) == (damage == ""), done.stdout
 
 
-def test_a_store_of_format_1_is_taken_over_and_earlier_versions_keep_out(redis, once):
-    """Its items have one entry each and its records are the same; a later format is refused."""
+# Writes all records as format 2 did: a hash each, with the operation id, fingerprint and tenant as
+# fields.
+AS_BEFORE = """
+local hashes = redis.call('ZRANGE', KEYS[1], 0, -1)
+for _, hash in ipairs(hashes) do
+    local key = string.sub(KEYS[1], 1, -5) .. 'r:' .. hash
+    local text = redis.call('GET', key)
+    local m, r, at = string.match(text, '^(%d+) (%d+) ()')
+    local record = string.sub(text, at + m, at + m + r - 1)
+    local numbers, rest = string.match(text, '^(' .. string.rep('%d+ ', 9) .. ')()', at)
+    redis.call('DEL', key)
+    redis.call('HSET', key, 'm', string.sub(numbers, 1, -2), 'r', record,
+        'i', string.sub(text, rest, rest + 15), 'f', string.sub(record, 53, 84),
+        't', string.sub(text, rest + 16, at + m - 1), 'q', string.sub(text, at + m + r))
+end
+return #hashes"""
+
+
+def check_request_kept(wire, key):
+    """Its first request was {"n": …}: a conflict says how a different one differs from it."""
+    status, _, problem = wire.request("POST", "/v1/fences", fences.begin_body(key, {"other": 1}))
+    assert (status, problem["code"]) == (409, "idempotency_conflict"), problem
+    assert {(one["op"], one["path"]) for one in problem["diff"]} == {("remove", "/n"),
+        ("add", "/other")}
+
+
+def record_types(redis):
+    return redis.cli("EVAL", """local all = {}
+for _, key in ipairs(redis.call('KEYS', '{once}:r:*')) do
+    all[#all + 1] = redis.call('TYPE', key).ok
+end
+table.sort(all)
+return table.concat(all, ' ')""", 0)
+
+
+@pytest.mark.parametrize("before", ["1", "2"])
+def test_a_store_of_an_earlier_format_is_taken_over_and_earlier_versions_keep_out(redis, once,
+        before):
+    """Its records are read as they are, and written anew when they change. In format 1 an item of
+    the stream has one entry. A later format is refused."""
     server = once(redis.url)
     with server.wire() as wire:
-        grants = [fences.begin(wire, f"k{number}", {}) for number in range(3)]
+        grants = [fences.begin(wire, f"k{number}", {"n": number}) for number in range(4)]
     server.stop()
-    redis.ask("HSET", "{once}:store", "format", "1")
+    assert redis.cli("EVAL", AS_BEFORE, 1, "{once}:keys") == "4"
+    redis.ask("HSET", "{once}:store", "format", before)
     assert server.cli("verify", "--redecide", "--store", redis.url).returncode == 0
-    assert redis.cli("HGET", "{once}:store", "format") == "1"  # a reader changes nothing
+    assert redis.cli("HGET", "{once}:store", "format") == before  # a reader changes nothing
+    assert server.cli("ls", "--store", redis.url, "--tenant", "default").stdout.count("k") >= 4
     server = once(redis.url)
-    assert redis.cli("HGET", "{once}:store", "format") == "2"
+    assert redis.cli("HGET", "{once}:store", "format") == "3"
     with server.wire() as wire:
-        for grant in grants:
-            assert fences.seal(wire, grant.operation_id, grant.fence, {}).decision == "sealed"
+        check_request_kept(wire, "k0")
+        assert fences.begin(wire, "k1", {"n": 1}).decision == "in_progress"
+        for number, grant in enumerate(grants[:3]):
+            assert fences.get(wire, grant.operation_id).fence == grant.fence
+            assert fences.seal(wire, grant.operation_id, grant.fence, {"o": number}).decision \
+                == "sealed"
+            assert json.loads(fences.begin(wire, f"k{number}", {"n": number}).outcome) \
+                == {"o": number}
+            check_request_kept(wire, f"k{number}")
+    fields = redis.cli("EVAL", """local all = {}
+for _, hash in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+    local names = redis.call('HKEYS', string.sub(KEYS[1], 1, -5) .. 'r:' .. hash)
+    table.sort(names)
+    all[#all + 1] = table.concat(names)
+end
+table.sort(all)
+return table.concat(all, ' ')""", 1, "{once}:keys")
+    assert fields == "dmoqr dmoqr dmoqr fimqrt"  # one has not changed
     batch(server, [{"scope": "s", "key": f"new{number}", "payload": {}} for number in range(3)])
     server.stop()
     assert server.cli("verify", "--redecide", "--store", redis.url).returncode == 0
-    redis.ask("HSET", "{once}:store", "format", "3")
+    redis.ask("HSET", "{once}:store", "format", "4")
     done = server.cli("verify", "--store", redis.url)
-    assert done.returncode != 0 and "knows formats 1 and 2" in done.stderr, done
+    assert done.returncode != 0 and "knows formats 1 to 3" in done.stderr, done
+
+
+def test_a_new_record_keeps_its_request_when_it_changes(redis, once):
+    """It is a string until its first change, which may be a duplicate or a seal."""
+    server = once(redis.url)
+    with server.wire() as wire:
+        grants = [fences.begin(wire, f"k{number}", {"n": number}) for number in range(2)]
+        assert record_types(redis) == "string string"
+        check_request_kept(wire, "k0")
+        assert fences.begin(wire, "k0", {"n": 0}).decision == "in_progress"
+        assert record_types(redis) == "hash string"
+        for number, grant in enumerate(grants):
+            assert fences.seal(wire, grant.operation_id, grant.fence, {}).decision == "sealed"
+            check_request_kept(wire, f"k{number}")
+    server.stop()
+    assert server.cli("verify", "--redecide", "--store", redis.url).returncode == 0
 
 
 # --- What weakens a promise is said ---------------------------------------------------------------

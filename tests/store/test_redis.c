@@ -1,7 +1,7 @@
 /*
  * What only a store on a Redis server can get wrong: lost answers, lost data, a server without
  * memory, its URL. The conformance suites run on it too. ONCE_TEST_REDIS names a server of its own
- * (tests/servers.py).
+ * (tests/servers.py). This file is past 800 lines because all of it works on the one fixture below.
  */
 #include <hiredis/hiredis.h>
 #include <pthread.h>
@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/limits.h"
 #include "base/uuid.h"
+#include "faulty_mem.h"
 #include "store/kit.h"
 #include "store/proxy.h"
 
@@ -23,12 +25,13 @@ struct fixture {
     struct arena arena;
 };
 
-static struct store *open_at(const struct fixture *fixture, unsigned short port)
+static struct store *open_with(
+    const struct fixture *fixture, unsigned short port, const struct mem *mem)
 {
     char url[256];
     struct err err = {0};
     struct store *store = NULL;
-    const struct store_options options = {.clock = &kit_clock};
+    const struct store_options options = {.clock = &kit_clock, .mem = mem};
     (void)snprintf(url, sizeof url, "redis://127.0.0.1:%u?name=%s", port, fixture->name);
     enum status status = store_open(url, &options, &store, &err);
     if (status != OK) {
@@ -36,6 +39,11 @@ static struct store *open_at(const struct fixture *fixture, unsigned short port)
     }
     assert_int_equal(status, OK);
     return store;
+}
+
+static struct store *open_at(const struct fixture *fixture, unsigned short port)
+{
+    return open_with(fixture, port, NULL);
 }
 
 static int setup(void **state)
@@ -744,6 +752,142 @@ static void a_wrong_url_is_refused_and_shows_no_password(void **state)
     assert_null(strstr(err.text, "sekret"));
 }
 
+enum { MADE = 3 }; /* records of a commit: with a short request, a long one, and none */
+
+static enum status commit_made(struct store *store, const struct record records[MADE],
+    const struct slice bodies[MADE], struct err *err)
+{
+    struct change changes[MADE] = {{.kind = CHANGE_NONE}};
+    struct entry entry = kit_entry(store, &records[0].operation_id, "{\"a\":1}");
+    for (unsigned i = 0; i < MADE; i++) {
+        changes[i] = (struct change){
+            .kind = CHANGE_PUT, .record = &records[i], .request_body = bodies[i], .entry = entry};
+        entry.seq++;
+        entry.hash.bytes[0]++;
+    }
+    struct commit commit = {.changes = changes, .count = MADE};
+    return store->ops->commit(store, &commit, err);
+}
+
+/* Whichever allocation fails: the commit says so and nothing of it is there; the store goes on. */
+static void a_commit_without_memory_never_happened(void **state)
+{
+    enum { LONG_BODY = 5000 };
+    static const char text[LONG_BODY];
+    struct fixture *fixture = *state;
+    struct faulty faulty = {0};
+    const struct mem mem = {.resize = faulty_resize, .context = &faulty};
+    const struct slice bodies[MADE] = {SLICE_LIT("pay"), slice_of(text, LONG_BODY), SLICE_EMPTY};
+    bool failed = true;
+    unsigned number = 0;
+    long nth = 0;
+    while (failed) {
+        struct err err = {0};
+        struct record records[MADE];
+        struct store *store = open_with(fixture, fixture->port, &mem);
+        for (unsigned i = 0; i < MADE; i++) {
+            number++;
+            records[i] = kit_record(number, number);
+            records[i].request = bodies[i].len > 0 ? kit_body(bodies[i]) : records[i].request;
+        }
+        prepare(store);
+        faulty_arm(&faulty, ++nth, 0);
+        enum status status = commit_made(store, records, bodies, &err);
+        failed = faulty.asked >= nth;
+        faulty_arm(&faulty, 0, 0);
+        assert_int_equal(status, failed ? E_NOMEM : OK);
+        for (unsigned i = 0; i < MADE; i++) {
+            const struct record *found = kit_load(fixture->beside, number - i, &fixture->arena);
+            assert_int_equal(found != NULL, status == OK);
+        }
+        if (failed) {
+            prepare(store);
+            assert_int_equal(commit_made(store, records, bodies, &err), OK);
+            assert_non_null(kit_load(fixture->beside, number, &fixture->arena));
+        }
+        assert_int_equal(kit_close(store), OK);
+    }
+    assert_true(nth > 10);
+    assert_int_equal(faulty.live, 0);
+}
+
+/* One server command takes fewer values than the largest commit has: it is sent in pieces. */
+static void the_largest_commit_is_whole(void **state)
+{
+    enum { COUNT = LIMIT_BATCH_REQUESTS_MAX };
+    static char keys[COUNT][24];
+    static struct record records[COUNT];
+    static struct change changes[COUNT];
+    struct fixture *fixture = *state;
+    struct store *store = fixture->store;
+    struct err err = {0};
+    for (unsigned round = 0; round < 2; round++) { /* they are made, and sealed */
+        for (unsigned i = 0; i < COUNT; i++) {
+            (void)snprintf(keys[i], sizeof keys[i], "large-%u", i);
+            struct record record = kit_record(i, i + 1);
+            record.key.key = slice_str(keys[i]);
+            assert_int_equal(record_key_seal(&record.key, &err), OK);
+            record.operation_id = op_id_make(KIT_NOW, &record.key.hash, i + 1);
+            records[i] = round == 0 ? record : kit_sealed(&record, KIT_NOW + 86400000);
+            changes[i] = (struct change){
+                .kind = CHANGE_PUT, .record = &records[i], .version_expected = round};
+        }
+        struct commit commit = {.changes = changes, .count = COUNT};
+        assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
+        struct store_counts counts = kit_counts(fixture->beside, STORE_OPERATIONS);
+        assert_int_equal(
+            counts.by_status[round == 0 ? RECORD_IN_PROGRESS : RECORD_EXECUTED], COUNT);
+        for (unsigned i = 0; i < COUNT; i++) {
+            const struct record *found = NULL;
+            assert_int_equal(kit_find(fixture->beside, &records[i].operation_id, STORE_OPERATIONS,
+                                 &fixture->arena, &found, &err),
+                OK);
+            assert_non_null(found);
+            assert_int_equal(found->version, round + 1);
+        }
+    }
+    assert_int_equal(kit_maintain(store, KIT_NOW + 86400001, &err), OK);
+    assert_int_equal(kit_counts(fixture->beside, STORE_OPERATIONS).records, 0);
+}
+
+/* All records of the store become this text. */
+static void records_damage(const struct fixture *fixture, const char *text)
+{
+    char script[256];
+    (void)snprintf(script, sizeof script,
+        "for _, key in ipairs(redis.call('KEYS', '{%s}:r:*')) do redis.call('SET', key, ARGV[1]) "
+        "end return redis.call('DBSIZE')",
+        fixture->name);
+    redisContext *context = redisConnect("127.0.0.1", fixture->port);
+    assert_true(context != NULL && context->err == 0);
+    redisReply *reply = redisCommand(context, "EVAL %s 0 %s", script, text);
+    assert_non_null(reply);
+    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+    freeReplyObject(reply);
+    redisFree(context);
+}
+
+/* A record that is a string and does not have its parts is invalid, never absent (S4). */
+static void a_record_without_its_parts_is_not_absent(void **state)
+{
+    static const char *const damages[] = {"", "x", "1", "1 2", "1 2 ab", "4 1 abc",
+        "18446744073709551615 2 abc", "1 18446744073709551615 abc", "-1 1 abc", "1 2 abc"};
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    prepare(fixture->store);
+    assert_int_equal(commit_one(fixture->store, &record, &err), OK);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        const struct record *found = NULL;
+        records_damage(fixture, damages[i]);
+        struct store *store = open_at(fixture, fixture->port);
+        assert_int_equal(
+            kit_read(store, &record.key.hash, &fixture->arena, &found, &err), E_CORRUPT);
+        assert_null(found);
+        (void)kit_close(store);
+    }
+}
+
 #define ON_SERVER(name)                                                                            \
     {                                                                                              \
 #name, name, setup, teardown, NULL                                                         \
@@ -762,6 +906,9 @@ int main(void)
         ON_SERVER(fences_that_went_back_stop_the_store),
         ON_SERVER(a_server_that_forgot_the_scripts_gets_them_again),
         ON_SERVER(a_server_without_memory_refuses_and_goes_on),
+        ON_SERVER(a_commit_without_memory_never_happened),
+        ON_SERVER(a_record_without_its_parts_is_not_absent),
+        ON_SERVER(the_largest_commit_is_whole),
         ON_SERVER(a_record_that_was_forgotten_and_made_anew_is_a_different_one),
         ON_SERVER(a_server_that_was_away_is_found_again),
         ON_SERVER(evidence_past_its_retention_leaves),

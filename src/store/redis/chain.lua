@@ -2,8 +2,9 @@
 local chain, public_key, process, started_ms = unpack(ARGV)
 local format = redis.call('HGET', store, 'format')
 if not format then return LOST end
--- What format 1 has is as it was; from now on processes that know only that would not understand.
-if format == '1' then redis.call('HSET', store, 'format', '2') end
+-- What it has is as it was; from now on processes that know only its format would not understand.
+-- An unfinished copy stays one.
+if format ~= FORMAT and format ~= 'copy' then redis.call('HSET', store, 'format', FORMAT) end
 redis.call('HSET', chain_key(chain), 'commits', '0', 'seq', '0', 'public_key', public_key,
     'process', process, 'started_ms', started_ms)
 redis.call('ZADD', tag .. 'chains', redis.call('HINCRBY', store, 'chains', 1), chain)

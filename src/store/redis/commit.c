@@ -34,8 +34,8 @@ static struct slice id_expected(const struct redis *self, const struct digest *h
                          : slice_of(stamp->operation_id.bytes, sizeof stamp->operation_id.bytes);
 }
 
-/* Appends what the scripts need of a record: its field m. */
-void call_meta(struct redis *self, const struct record *record)
+/* Puts what the scripts need of a record, its field m, into self->word. */
+void meta_put(struct redis *self, const struct record *record)
 {
     int64_t due_ms = record_due_ms(record);
     bool is_due = due_ms != INT64_MAX;
@@ -51,7 +51,9 @@ void call_meta(struct redis *self, const struct record *record)
         }
         buf_u64(&self->word, numbers[i]);
     }
-    call_buf(self, &self->word);
+    buf_char(&self->word, ' ');
+    buf_append(&self->word, record->operation_id.bytes, sizeof record->operation_id.bytes);
+    buf_slice(&self->word, record->key.tenant);
 }
 
 enum status body_check(struct slice bytes, const struct body_ref *body, struct err *err)
@@ -95,10 +97,8 @@ static enum status record_put(struct redis *self, const struct change *change, s
     if (status != OK) {
         return status;
     }
-    call_meta(self, record);
-    call_bytes(self, record->operation_id.bytes, sizeof record->operation_id.bytes);
-    call_bytes(self, record->fingerprint.bytes, DIGEST_BYTES);
-    call_slice(self, record->key.tenant);
+    meta_put(self, record);
+    call_buf(self, &self->word);
     call_bytes(self, source.hash.bytes, has_source ? DIGEST_BYTES : 0);
     call_slice(self, buf_view(&self->record));
     status = body_put(self, change->request_body, &record->request, err);

@@ -2,17 +2,17 @@
 -- the server's time, how old that may be, replicas that must have it, the fence counter as prepare
 -- found it, how many fences to set aside for the next batch, how many records are made, the key of
 -- each, the numbers of their changes with a blank after each, then for every other change:
---   'p' its number, key hash, version expected, operation id expected, m, id, fingerprint, tenant,
---       source's key hash, record, keep request (1: as it is, 0: there is none, 2: new), request,
---       keep outcome, outcome, notice
+--   'p' its number, key hash, version expected, operation id expected, m, source's key hash, record,
+--       keep request (1: as it is, 0: there is none, 2: new), request, keep outcome, outcome, notice
 --   't' its number, key hash, version expected, operation id expected
 --   'n' the same, and nothing changes: the entry that follows was decided on that version
 --   'e' chain, how many entries, number and hash of the last that is evidence (0: none is), SEQ:NTH
 --       of those to be found by their number, how many arguments, fields and values of the item
 --       (pack.c). The chain is ours, or in an unfinished copy one of the other store
 --   'c' nothing: this process must be the one that goes on with the copy
---   'h' how many records, how many arguments each has, fields and values of the next ones of the
---       records that are made (insert.c)
+--   's' how many records, the strings of the next ones of the records that are made (insert.c)
+--   'h' how many records, how many arguments each has, fields and values of the next ones
+--   'j' a sorted set that they join, how often: score, key hashes in one argument ('': all of them)
 --   'w' how many arguments, a command, its arguments: for the records that are made
 -- Returns: 'OK', the fence counter and how many were set aside; 'LATE'; or 'STALE' and the numbers
 -- of the changes that are.
@@ -23,7 +23,7 @@ local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, 
     reserve, made = unpack(ARGV, 1, 12)
 local MADE = 13
 local FIRST = MADE + tonumber(made) + 1
-local ARGUMENTS = {p = 16, t = 5, n = 5, c = 1}
+local ARGUMENTS = {p = 13, t = 5, n = 5, c = 1}
 if not chain_check(chain, string.format('%.0f', tonumber(number) - 1)) then return LOST end
 local clock = redis.call('TIME')
 local age_ms = tonumber(clock[1]) * 1000 + tonumber(clock[2]) / 1000 - tonumber(prepared_ms)
@@ -40,6 +40,7 @@ end
 
 -- Of each record of this commit: as it was found, false for absent, and as it will be.
 local hashes, before, after, versions = {}, {}, {}, {}
+local strings = {} -- those that are not a hash yet
 local stale = {'STALE'}
 local seq, seq_hash -- of the last entry of our own
 local positions = 0 -- that the entries take
@@ -47,12 +48,14 @@ local positions = 0 -- that the entries take
 -- One that was forgotten and made anew since it was read may have the version that it had: its
 -- operation is a different one.
 local function find(hash, id)
-    local found = redis.call('HMGET', record_key(hash), 'm', 'i')
-    local meta = found[1] and meta_read(found[1])
+    local m, field, _, text = meta_of(record_key(hash))
+    local meta = m and meta_read(m)
+    strings[hash] = text
     hashes[#hashes + 1] = hash
     before[hash], after[hash] = meta, meta
     versions[hash] = meta and meta.version or '0'
-    if meta and id ~= '' and id ~= found[2] then versions[hash] = 'a different one' end
+    local is_other = meta and id ~= '' and id ~= (meta.id or field)
+    if is_other then versions[hash] = 'a different one' end
 end
 
 if any_exists(MADE, FIRST - 2) then
@@ -75,8 +78,12 @@ while at <= #ARGV do
             after[hash] = meta_read(ARGV[at + 5])
             versions[hash] = after[hash].version
         end
+    elseif what == 's' then
+        at = at + 2 + tonumber(ARGV[at + 1])
     elseif what == 'h' then
         at = at + 3 + tonumber(ARGV[at + 1]) * tonumber(ARGV[at + 2])
+    elseif what == 'j' then
+        at = at + 3 + 2 * tonumber(ARGV[at + 2])
     elseif what == 'w' then
         at = at + 3 + tonumber(ARGV[at + 1])
     elseif what == 'c' then
@@ -101,26 +108,58 @@ else
     redis.call('HSET', chain_key(chain), 'commits', number, 'time_ms', now_ms)
 end
 
+-- A record that changes becomes a hash: the string goes, and is returned.
+local function string_end(hash)
+    local text = strings[hash]
+    strings[hash] = nil
+    if text then redis.call('DEL', record_key(hash)) end
+    return text
+end
+
+-- The request's body of a string; nil: it has none.
+local function string_request(text)
+    local _, _, q_at = string_parts(text)
+    return q_at <= #text and string.sub(text, q_at) or nil
+end
+
+local function touch(hash)
+    local text = string_end(hash)
+    if text then
+        local m_at, r_at, q_at = string_parts(text)
+        local request = string_request(text)
+        redis.call('HSET', record_key(hash), 'm', string.sub(text, m_at, r_at - 1),
+            'r', string.sub(text, r_at, q_at - 1))
+        if request then redis.call('HSET', record_key(hash), 'q', request) end
+    end
+    redis.call('HINCRBY', record_key(hash), 'd', 1)
+end
+
+-- What becomes of a field that a record may have.
+local function keep(fields, gone, name, how, bytes)
+    if how == '2' then
+        local size = #fields
+        fields[size + 1], fields[size + 2] = name, bytes
+    elseif how == '0' then
+        gone[#gone + 1] = name
+    end
+end
+
 local is_there = {} -- records that have fields by now
 local function put(first)
-    local hash, _, _, m, id, fingerprint, tenant, source, record, keep_request, request,
-        keep_outcome, outcome, notice = unpack(ARGV, first, first + 13)
+    local hash, _, _, m, source, record, keep_request, request, keep_outcome, outcome, notice =
+        unpack(ARGV, first, first + 10)
     local key = record_key(hash)
-    local fields = {'m', m, 'r', record, 'd', '0', 'i', id, 'f', fingerprint, 't', tenant}
-    local gone = {}
-    local function keep(name, how, bytes)
-        if how == '2' then
-            fields[#fields + 1] = name
-            fields[#fields + 1] = bytes
-        elseif how == '0' then
-            gone[#gone + 1] = name
-        end
-    end
-    keep('x', source == '' and '0' or '2', source)
-    keep('q', keep_request, request)
-    keep('o', keep_outcome, outcome)
+    local fields = {'m', m, 'r', record, 'd', '0'}
+    local gone = before[hash] and not before[hash].id and {'i', 'f', 't'} or {} -- of format 2
+    local text = string_end(hash)
+    local kept = text and keep_request == '1' and string_request(text)
+    if kept then keep_request, request = '2', kept end
+    keep(fields, gone, 'x', source == '' and '0' or '2', source)
+    keep(fields, gone, 'q', keep_request, request)
+    keep(fields, gone, 'o', keep_outcome, outcome)
     redis.call('HSET', key, unpack(fields))
-    if #gone > 0 and (before[hash] or is_there[hash]) then redis.call('HDEL', key, unpack(gone)) end
+    local is_old = is_there[hash] or before[hash] and not text
+    if #gone > 0 and is_old then redis.call('HDEL', key, unpack(gone)) end
     is_there[hash] = true
     if notice == '1' then redis.call('PUBLISH', tag .. 'settled', chain .. hash) end
 end
@@ -136,11 +175,47 @@ local function entries_put(of, count, places, from, last)
     redis.call('XADD', entries, string.format('%.0f-1', position), unpack(ARGV, from, last))
 end
 
+-- The key hashes in an argument; none there: those of all records that are made.
+local made_hashes
+local function members_of(joined)
+    local members = {}
+    if joined ~= '' then
+        for at = 1, #joined / 32 do members[at] = string.sub(joined, at * 32 - 31, at * 32) end
+        return members
+    end
+    if not made_hashes then
+        for at = MADE, FIRST - 2 do members[at - MADE + 1] = string.sub(ARGV[at], -32) end
+        made_hashes = members
+    end
+    return made_hashes
+end
+
 at = FIRST
 local key = MADE
 while at <= #ARGV do
     local what = ARGV[at]
-    if what == 'h' then
+    if what == 's' then
+        local last = at + 1 + tonumber(ARGV[at + 1])
+        local made, size = {}, 0
+        for value = at + 2, last do
+            made[size + 1], made[size + 2] = ARGV[key], ARGV[value]
+            key, size = key + 1, size + 2
+        end
+        in_pieces('MSET', nil, made)
+        at = last + 1
+    elseif what == 'j' then
+        local last = at + 2 + 2 * tonumber(ARGV[at + 2])
+        local joins, size = {}, 0
+        for which = at + 3, last, 2 do
+            local score, members = ARGV[which], members_of(ARGV[which + 1])
+            for member = 1, #members do
+                joins[size + 1], joins[size + 2] = score, members[member]
+                size = size + 2
+            end
+        end
+        in_pieces('ZADD', ARGV[at + 1], joins)
+        at = last + 1
+    elseif what == 'h' then
         local size = tonumber(ARGV[at + 2])
         local after_all = at + 3 + tonumber(ARGV[at + 1]) * size
         for from = at + 3, after_all - 1, size do
@@ -155,7 +230,7 @@ while at <= #ARGV do
     elseif what == 'p' then
         put(at + 2)
     elseif what == 't' then
-        redis.call('HINCRBY', record_key(ARGV[at + 2]), 'd', 1)
+        touch(ARGV[at + 2])
     elseif what == 'e' then
         local last = at + 6 + tonumber(ARGV[at + 6])
         entries_put(ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 5], at + 7, last)
@@ -193,15 +268,8 @@ for _, hash in ipairs(hashes) do
     end
 end
 
-local function all_do(sets, word)
-    for key, list in pairs(sets) do
-        for from = 1, #list, VALUES_MAX do
-            redis.call(word, key, unpack(list, from, math.min(#list, from + VALUES_MAX - 1)))
-        end
-    end
-end
-all_do(leaving, 'ZREM')
-all_do(joining, 'ZADD')
+for key, list in pairs(leaving) do in_pieces('ZREM', key, list) end
+for key, list in pairs(joining) do in_pieces('ZADD', key, list) end
 holders['0'] = nil
 for holder in pairs(holders) do redis.call('ZADD', beats, 'NX', 0, holder) end
 for name, more in pairs(counted) do

@@ -3,6 +3,7 @@
 local tag = string.sub(KEYS[1], 1, -6)
 local store, keys, counts = KEYS[1], tag .. 'keys', tag .. 'counts'
 local entries, time, beats = tag .. 'entries', tag .. 'time', tag .. 'beats'
+local FORMAT = '3'
 local UNKNOWN, DEAD, WINDOW_OVER = '2', '10', '5' -- record_status, record_due
 
 
@@ -19,13 +20,52 @@ local function unknown_key(kind) return tag .. 'unknown:' .. kind end
 local function dead_key(kind) return tag .. 'dead:' .. kind end
 local function held_key(holder) return tag .. 'held:' .. holder end
 
--- A record's field m: what the indexes are made of.
+-- A record's field m: numbers, then its operation id and tenant. A record that was last written in
+-- format 2 has only the numbers there: these two are its fields i and t.
 local function meta_read(text)
-    local version, kind, status, reason, due, holder, updated, door, fence = string.match(
-        text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')
-    if not version then error('CORRUPT a record without its fields') end
-    return {version = version, kind = kind, status = status, reason = reason, due = due,
-        holder = holder, updated = updated, door = door, fence = fence}
+    local version, kind, status, reason, due, holder, updated, door, fence, rest = string.match(
+        text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)()')
+    if not version or rest <= #text and rest + 17 > #text then
+        error('CORRUPT a record without its fields')
+    end
+    local meta = {version = version, kind = kind, status = status, reason = reason, due = due,
+        holder = holder, updated = updated, door = door, fence = fence, rest = rest}
+    if rest <= #text then
+        meta.id, meta.tenant = string.sub(text, rest + 1, rest + 16), string.sub(text, rest + 17)
+    end
+    return meta
+end
+
+-- A record that was made and not changed since may be a string: the lengths of m and r, then m, r
+-- and the rest is q (insert.c). Returns where each of the three begins.
+local function string_parts(text)
+    local m_size, r_size, at = string.match(text, '^(%d+) (%d+) ()')
+    if not at then error('CORRUPT a record without its fields') end
+    return at, at + m_size, at + m_size + r_size
+end
+
+-- Fields m, i and t of a record, false for those that it has not; and the string, if it is one.
+local function meta_of(key)
+    local form = redis.call('TYPE', key).ok
+    if form == 'string' then
+        local text = redis.call('GET', key)
+        local m_at, r_at = string_parts(text)
+        return string.sub(text, m_at, r_at - 1), false, false, text
+    elseif form == 'none' then
+        return false
+    end
+    return unpack(redis.call('HMGET', key, 'm', 'i', 't'))
+end
+
+-- A record, or false, and its touches.
+local function record_of(key)
+    if redis.call('TYPE', key).ok ~= 'string' then
+        local found = redis.call('HMGET', key, 'r', 'd')
+        return found[1], found[2] or '0'
+    end
+    local text = redis.call('GET', key)
+    local _, r_at, q_at = string_parts(text)
+    return string.sub(text, r_at, q_at - 1), '0'
 end
 
 -- kinds is a set of bits.
@@ -44,6 +84,18 @@ local function places_of(meta)
 end
 
 local VALUES_MAX = 2000 -- of one call, even: the stack of a script holds fewer than 8000
+
+-- Calls the server with all of a list, in pieces; key: the first argument of each call, or nil.
+local function in_pieces(word, key, list)
+    for from = 1, #list, VALUES_MAX do
+        local last = math.min(#list, from + VALUES_MAX - 1)
+        if key then
+            redis.call(word, key, unpack(list, from, last))
+        else
+            redis.call(word, unpack(list, from, last))
+        end
+    end
+end
 
 -- Whether a key exists that one of these arguments names.
 local function any_exists(from, last)

@@ -2,18 +2,19 @@
 --   mode 'due':    for each set: kind, reason
 --   mode 'cursor': due and 16 bytes of the key hash to go on after, then as above
 --   mode 'held':   beats older than this are over, kinds
--- Returns: seconds, microseconds, mark, then for each record: key hash, id, m.
+-- Returns: seconds, microseconds, mark, then for each record: key hash, id, the numbers of m.
 local now_ms, most, own, mode = unpack(ARGV, 1, 4)
 most = tonumber(most)
 local reply = {clock_reply()}
 local count = 0
 
 local function give(hash)
-    local found = redis.call('HMGET', record_key(hash), 'i', 'm')
-    if not found[2] then error('CORRUPT a due without its record') end
+    local m, id = meta_of(record_key(hash))
+    if not m then error('CORRUPT a due without its record') end
+    local meta = meta_read(m)
     reply[#reply + 1] = hash
-    reply[#reply + 1] = found[1]
-    reply[#reply + 1] = found[2]
+    reply[#reply + 1] = meta.id or id
+    reply[#reply + 1] = string.sub(m, 1, meta.rest - 1)
     count = count + 1
 end
 
@@ -47,7 +48,7 @@ if mode == 'held' then
         local held = holder ~= own and redis.call('ZRANGE', held_key(holder), 0, -1) or {}
         for _, hash in ipairs(held) do
             if count == most then return reply end
-            if kind_in(kinds, meta_read(redis.call('HGET', record_key(hash), 'm')).kind) then
+            if kind_in(kinds, meta_read(meta_of(record_key(hash))).kind) then
                 give(hash)
             end
         end

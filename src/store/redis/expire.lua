@@ -9,7 +9,7 @@ for kind = 1, 7 do
             'LIMIT', 0, left)
     end
     for _, hash in ipairs(over) do
-        local meta = meta_read(redis.call('HGET', record_key(hash), 'm'))
+        local meta = meta_read(meta_of(record_key(hash)))
         redis.call('UNLINK', record_key(hash)) -- first, because it needs no memory
         redis.call('ZREM', keys, hash)
         for key in pairs(places_of(meta)) do redis.call('ZREM', key, hash) end

@@ -291,6 +291,7 @@ struct redis {
 
     struct buf inserts;   /* struct redis_insert, sorted by key: of the commit that is sent */
     struct buf is_insert; /* of each of its changes: 1 or 0 */
+    struct buf made;      /* one of its new records as a string, or key hashes that join a set */
     struct buf packed;    /* entries of that commit, in the form of pack.c … */
     struct buf places;    /* … and "SEQ:NTH " of those that are found by their number */
 
@@ -408,8 +409,8 @@ enum status inserts_put(
 
 /* ---- commit.c ---- */
 
-/* Appends what the scripts need of a record: its field m. */
-void call_meta(struct redis *self, const struct record *record);
+/* Puts what the scripts need of a record, its field m, into self->word. */
+void meta_put(struct redis *self, const struct record *record);
 /* Encodes a record into self->record. */
 enum status record_bytes(
     struct redis *self, const struct record *record, struct err *err) MUST_CHECK;

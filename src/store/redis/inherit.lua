@@ -12,7 +12,7 @@ if act == 'take' then
 end
 if redis.call('HGET', store, 'copier') ~= chain then return TAKEN end
 if act == 'finish' then
-    redis.call('HSET', store, 'format', '2')
+    redis.call('HSET', store, 'format', FORMAT)
     redis.call('HDEL', store, 'copy_of', 'copy_origin', 'copier')
     return 1
 end

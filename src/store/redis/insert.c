@@ -5,6 +5,10 @@
  * fields, the indexes that it joins, and what to count. So the script has nothing to compute: it
  * compares (all of them are still absent, by one command) and runs what it was sent. The server has
  * one thread for all processes, so work that moves from there to here is gained by everybody.
+ *
+ * Most of these records are one string, and one command writes all strings of a commit. The first
+ * change of a record makes it a hash (commit.lua), so that its bodies need not be written again and
+ * duplicates can be counted. docs/formats/redis.md has both forms.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +19,10 @@
 #include "core/source.h"
 #include "store/redis/impl.h"
 
-enum { VALUES_MAX = 2000 }; /* of one command, even: the stack of a script holds fewer than 8000 */
+enum {
+    STRING_REQUEST_BYTES_MAX = 1 << 10, /* of a request in a string: it is written again when the
+                                           record changes, and a hash's is not */
+};
 
 /* ---- which changes these are ---------------------------------------------------------------- */
 
@@ -114,11 +121,33 @@ static void field_put(struct redis *self, const char *name, struct slice bytes)
     call_slice(self, bytes);
 }
 
-/* How many fields a new record has. */
+/* How many fields a new record has; 0: it is a string. */
 static size_t fields_of(const struct change *change)
 {
-    return 5 + (size_t)source_ordered(&change->record->source) + (change->request_body.len > 0) +
-           (change->outcome_body.len > 0);
+    bool has_source = source_ordered(&change->record->source);
+    bool is_string = !has_source && change->outcome_body.len == 0 &&
+                     change->request_body.len <= STRING_REQUEST_BYTES_MAX;
+    return is_string ? 0
+                     : 2 + (size_t)has_source + (change->request_body.len > 0) +
+                           (change->outcome_body.len > 0);
+}
+
+/* The lengths of m and r, then m, r, and the request's body. self->word has m. */
+static void string_put(struct redis *self, struct slice request)
+{
+    struct buf *made = &self->made;
+    buf_clear(made);
+    buf_u64(made, self->word.len);
+    buf_char(made, ' ');
+    buf_u64(made, self->record.len);
+    buf_char(made, ' ');
+    buf_slice(made, buf_view(&self->word));
+    buf_slice(made, buf_view(&self->record));
+    buf_slice(made, request);
+    if (buf_status(made) == OK && buf_status(&self->word) != OK) {
+        made->status = buf_status(&self->word); /* or it would be cut off */
+    }
+    call_buf(self, made);
 }
 
 static enum status record_insert(struct redis *self, const struct change *change, struct err *err)
@@ -134,12 +163,15 @@ static enum status record_insert(struct redis *self, const struct change *change
     if (status != OK) {
         return status;
     }
+    if (fields_of(change) == 0) {
+        meta_put(self, record);
+        string_put(self, change->request_body);
+        return OK;
+    }
     call_text(self, "m");
-    call_meta(self, record);
+    meta_put(self, record);
+    call_buf(self, &self->word);
     field_put(self, "r", buf_view(&self->record));
-    field_put(self, "i", slice_of(record->operation_id.bytes, sizeof record->operation_id.bytes));
-    field_put(self, "f", slice_of(record->fingerprint.bytes, DIGEST_BYTES));
-    field_put(self, "t", record->key.tenant);
     if (has_source) {
         field_put(self, "x", slice_of(source.hash.bytes, DIGEST_BYTES));
     }
@@ -162,9 +194,11 @@ static size_t records_insert(struct redis *self, const struct commit *commit,
     while (alike < count && fields_of(&commit->changes[inserts[alike].at]) == fields) {
         alike++;
     }
-    call_text(self, "h");
+    call_text(self, fields == 0 ? "s" : "h");
     call_u64(self, alike);
-    call_u64(self, 2 * fields);
+    if (fields > 0) {
+        call_u64(self, 2 * fields);
+    }
     for (size_t i = 0; i < alike && *ret_status == OK; i++) {
         *ret_status = record_insert(self, &commit->changes[inserts[i].at], err);
     }
@@ -199,12 +233,18 @@ struct join {
 
 enum { REASONS = 16 }; /* more than there are */
 
+static int join_set_compare(const struct join *a, const struct join *b)
+{
+    int order = (a->set > b->set) - (a->set < b->set);
+    return order != 0 ? order : (a->of > b->of) - (a->of < b->of);
+}
+
 static int join_compare(const void *left, const void *right)
 {
     const struct join *a = left;
     const struct join *b = right;
-    int order = (a->set > b->set) - (a->set < b->set);
-    return order != 0 ? order : (a->of > b->of) - (a->of < b->of);
+    int order = join_set_compare(a, b);
+    return order != 0 ? order : (a->score > b->score) - (a->score < b->score);
 }
 
 static void join_add(
@@ -250,14 +290,35 @@ static void join_key_put(struct redis *self, const struct join *join)
     call_key(self, name);
 }
 
+/* The hashes of those with the score of the first. Returns how many these are. If these are all
+ * records that are made, the script knows them. */
+static size_t scored_put(struct redis *self, const struct join *joins, size_t count)
+{
+    size_t scored = 0;
+    buf_clear(&self->made);
+    for (; scored < count && joins[scored].score == joins->score; scored++) {
+        buf_append(&self->made, joins[scored].hash->bytes, DIGEST_BYTES);
+    }
+    if (scored == self->inserts.len / sizeof(struct redis_insert)) {
+        buf_clear(&self->made);
+    }
+    call_u64(self, joins->score);
+    call_buf(self, &self->made);
+    return scored;
+}
+
 /* Those of one set, from the first. */
 static void join_put(struct redis *self, const struct join *joins, size_t count)
 {
-    command_put(self, "ZADD", 1 + 2 * count);
+    size_t scores = 1;
+    for (size_t i = 1; i < count; i++) {
+        scores += joins[i].score != joins[i - 1].score;
+    }
+    call_text(self, "j");
     join_key_put(self, joins);
-    for (size_t i = 0; i < count; i++) {
-        call_u64(self, joins[i].score);
-        call_bytes(self, joins[i].hash->bytes, DIGEST_BYTES);
+    call_u64(self, scores);
+    for (size_t i = 0; i < count;) {
+        i += scored_put(self, joins + i, count - i);
     }
     if (joins->set == JOIN_HELD) {
         command_put(self, "ZADD", 4);
@@ -272,8 +333,7 @@ static void joins_put(struct redis *self, const struct join *joins, size_t count
 {
     for (size_t from = 0; from < count;) {
         size_t until = from + 1;
-        while (until < count && until - from < VALUES_MAX / 2 &&
-               join_compare(&joins[from], &joins[until]) == 0) {
+        while (until < count && join_set_compare(&joins[from], &joins[until]) == 0) {
             until++;
         }
         join_put(self, joins + from, until - from);

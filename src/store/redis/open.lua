@@ -7,9 +7,9 @@ local may_create, secret, boot_id, aim, from, origin, time_ms, fence = unpack(AR
 local found = redis.call('HMGET', store, 'format', 'fingerprint_key', 'copy_of', 'copy_origin')
 if not found[1] then
     if may_create ~= '1' then return {err = 'ABSENT there is no store of that name'} end
-    redis.call('HSET', store, 'format', '2', 'fingerprint_key', secret,
+    redis.call('HSET', store, 'format', FORMAT, 'fingerprint_key', secret,
         'created_s', redis.call('TIME')[1])
-    found = {'2', secret}
+    found = {FORMAT, secret}
     if aim == 'inherit' then
         redis.call('HSET', store, 'format', 'copy', 'copy_of', from, 'copy_origin', origin)
         redis.call('HSET', time, 'mark', time_ms)
@@ -24,5 +24,5 @@ elseif aim == '' and found[1] == 'copy' then
     return {err = "COPYING it is an unfinished copy of '" .. found[3] .. "'"}
 end
 local seconds, microseconds, mark = clock_reply()
-return {seconds, microseconds, mark, found[1] == 'copy' and '2' or found[1], found[2],
+return {seconds, microseconds, mark, found[1] == 'copy' and FORMAT or found[1], found[2],
     redis.call('HGET', time, 'boot:' .. boot_id)}

@@ -100,17 +100,61 @@ static void wants_ask(struct redis *self, const struct store_batch *batch)
     call_buf(self, &self->word);
 }
 
-/* Takes a body and checks it against its record (S4). */
-static enum status body_take(const struct body_ref *body, const redisReply *reply,
+/* A length at the beginning of a string, and the blank after it. */
+static bool length_take(struct slice *text, uint64_t *ret_length)
+{
+    const char *blank = memchr(text->data, ' ', text->len);
+    size_t len = blank == NULL ? 0 : (size_t)(blank - text->data);
+    if (blank == NULL || !text_u64(slice_of(text->data, len), ret_length)) {
+        return false;
+    }
+    *text = slice_of(blank + 1, text->len - len - 1);
+    return true;
+}
+
+/* The record and the request's body of a record that is a string (insert.c). */
+static bool string_split(struct slice text, struct slice *ret_record, struct slice *ret_request)
+{
+    uint64_t meta = 0;
+    uint64_t record = 0;
+    if (!length_take(&text, &meta) || !length_take(&text, &record) || meta > text.len ||
+        record > text.len - meta) {
+        return false;
+    }
+    *ret_record = slice_of(text.data + meta, (size_t)record);
+    *ret_request = slice_of(text.data + meta + record, text.len - (size_t)(meta + record));
+    return true;
+}
+
+/* Of a record that is a string, that is the whole answer. */
+static bool is_string(const redisReply *reply)
+{
+    struct slice text;
+    return reply_count(reply) == 1 && reply_text(reply_at(reply, IN_RECORD), &text);
+}
+
+/* The request's body in an answer. */
+static bool request_in(const redisReply *reply, struct slice *ret_request)
+{
+    struct slice text;
+    struct slice record;
+    if (!is_string(reply)) {
+        return reply_text(reply_at(reply, IN_REQUEST), ret_request);
+    }
+    return reply_text(reply_at(reply, IN_RECORD), &text) &&
+           string_split(text, &record, ret_request);
+}
+
+/* Takes a body, if it is there, and checks it against its record (S4). */
+static enum status body_take(const struct body_ref *body, bool is_there, struct slice bytes,
     struct store_want *want, struct slice *ret_bytes, struct err *err)
 {
-    struct slice bytes;
     struct digest digest;
     ASSERT(body->retained);
     if (body->bytes == 0) {
         return OK;
     }
-    if (!reply_text(reply, &bytes)) {
+    if (!is_there) {
         return err_set(err, E_CORRUPT, "a body that its record names is absent");
     }
     digest_sha256(bytes.data, bytes.len, &digest);
@@ -150,14 +194,15 @@ static enum status bodies_take(
 {
     struct want_choice choice = want_choose(want, now_ms);
     const struct record *record = want->record;
+    struct slice bytes = SLICE_EMPTY;
     enum status status = OK;
     if (choice.outcome) {
-        status = body_take(
-            &record->outcome.body, reply_at(reply, IN_OUTCOME), want, &want->outcome, err);
+        bool is_there = reply_text(reply_at(reply, IN_OUTCOME), &bytes);
+        status = body_take(&record->outcome.body, is_there, bytes, want, &want->outcome, err);
     }
     if (status == OK && choice.request) {
-        status =
-            body_take(&record->request, reply_at(reply, IN_REQUEST), want, &want->request, err);
+        bool is_there = request_in(reply, &bytes);
+        status = body_take(&record->request, is_there, bytes, want, &want->request, err);
     }
     return status;
 }
@@ -167,11 +212,13 @@ static enum status own_record_take(
     struct store_want *want, const redisReply *reply, struct arena *arena, struct err *err)
 {
     struct slice bytes;
+    struct slice request;
     uint64_t touches = 0;
     if (!reply_text(reply_at(reply, IN_RECORD), &bytes)) {
         return OK; /* absent */
     }
-    if (!reply_u64(reply_at(reply, IN_TOUCHES), &touches)) {
+    if (is_string(reply) ? !string_split(bytes, &bytes, &request)
+                         : !reply_u64(reply_at(reply, IN_TOUCHES), &touches)) {
         return reply_malformed(&redis_script_prepare, err);
     }
     enum status status = record_take(bytes, touches, arena, &want->record, err);

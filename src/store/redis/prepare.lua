@@ -6,42 +6,57 @@
 -- Returns: seconds, microseconds, mark, fence counter, counts, oldest unknown by kind, wants (empty
 -- if all of them are absent).
 -- Each want: record or false, touches, request or false, outcome or false, source's record or
--- false, its touches; of an absent record only the first.
+-- false, its touches. Of an absent record only the first, and of one that is a string only that.
 -- A batch whose fences are set aside writes nothing here: a write is a flush of the server's file.
 local OUTCOME, REQUEST, BY_FINGERPRINT, SOURCE, BODIES_ONLY = 1, 2, 4, 8, 16
+local FINGERPRINT = 53 -- where it is in a record (core/record.c)
 local chain, commits, incarnation, now_ms, fences, reserved, keys_only = unpack(ARGV, 1, 7)
 if redis.call('EXISTS', store) == 0 then return LOST end
 if chain ~= '' and not chain_check(chain, commits) then return LOST end
 
--- The ids carry the first 48 bits of their key's hash.
+-- A record's kind, operation id and tenant; nil for the last two if they are not in m.
+local function meta_look(m)
+    local kind, rest = string.match(m or '', '^%d+ (%d+) %d+ %d+ %d+ %d+ %d+ %d+ %d+()')
+    if not kind then error('CORRUPT a record without its fields') end
+    if rest > #m then return kind end
+    return kind, string.sub(m, rest + 1, rest + 16), string.sub(m, rest + 17)
+end
+
+-- A record by its id, which carries the first 48 bits of its key's hash. Returns its key, and the
+-- string, if it is one.
 local function find(id, kinds)
     local prefix = string.sub(id, 17)
     local near = redis.call('ZRANGEBYLEX', keys, '[' .. prefix,
         '[' .. prefix .. string.rep('\255', 26))
     id = string.sub(id, 1, 16)
     for _, hash in ipairs(near) do
-        local found = redis.call('HMGET', record_key(hash), 'i', 'm')
-        if found[1] == id and kind_in(kinds, meta_read(found[2]).kind) then return hash end
+        local key = record_key(hash)
+        local m, field, _, text = meta_of(key)
+        if m then
+            local kind, own = meta_look(m)
+            if (own or field) == id and kind_in(kinds, kind) then return key, text end
+        end
     end
     return nil
 end
 
 local function has(bits, one) return bit.band(bits, one) ~= 0 end
 
-local function want_read(key, bits, tenant, fingerprint)
-    local found = redis.call('HMGET', key, 'r', 'd', 'f', 't', 'x')
+local function hash_read(key, bits, tenant, fingerprint)
+    local found = redis.call('HMGET', key, 'r', 'd', 'x', 'm', 't', 'f')
     if not found[1] then return {false} end
     local reply = {found[1], found[2] or '0', false, false, false, '0'}
-    if tenant == '' or tenant == found[4] then -- P9
+    local _, id, owner = meta_look(found[4])
+    if tenant == '' or tenant == (owner or found[5]) then -- P9
         if has(bits, BY_FINGERPRINT) then
-            bits = bit.bor(bits, fingerprint == found[3] and OUTCOME or REQUEST)
+            local own = id and string.sub(found[1], FINGERPRINT, FINGERPRINT + 31) or found[6]
+            bits = bit.bor(bits, fingerprint == own and OUTCOME or REQUEST)
         end
         if has(bits, REQUEST) then reply[3] = redis.call('HGET', key, 'q') end
         if has(bits, OUTCOME) then reply[4] = redis.call('HGET', key, 'o') end
     end
-    if has(bits, SOURCE) and found[5] then
-        local source = redis.call('HMGET', record_key(found[5]), 'r', 'd')
-        reply[5], reply[6] = source[1], source[2] or '0'
+    if has(bits, SOURCE) and found[3] then
+        reply[5], reply[6] = record_of(record_key(found[3]))
     end
     if has(bits, BODIES_ONLY) then reply[1] = '' end
     return reply
@@ -52,15 +67,23 @@ local wants = {}
 if keys_only == '0' or any_exists(FIRST, LAST) then
     local rests, from = ARGV[#ARGV], 1
     for at = FIRST, LAST do
-        local key = ARGV[at]
+        local key, text, form = ARGV[at], nil, nil
         local by, kinds, bits, length, printed = string.byte(rests, from, from + 4)
         if by == string.byte('i') then
-            local hash = find(key, kinds)
-            key = hash and record_key(hash)
+            key, text = find(key, kinds)
+            form = key and (text and 'string' or 'hash')
+        else
+            form = redis.call('TYPE', key).ok
         end
         local tenant_end = from + 4 + length
-        wants[#wants + 1] = key and want_read(key, bits, string.sub(rests, from + 5, tenant_end),
-            string.sub(rests, tenant_end + 1, tenant_end + printed)) or {false}
+        if form == 'string' then
+            wants[#wants + 1] = {text or redis.call('GET', key)}
+        elseif form == 'hash' then
+            wants[#wants + 1] = hash_read(key, bits, string.sub(rests, from + 5, tenant_end),
+                string.sub(rests, tenant_end + 1, tenant_end + printed))
+        else
+            wants[#wants + 1] = {false}
+        end
         from = tenant_end + printed + 1
     end
 end

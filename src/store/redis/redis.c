@@ -78,6 +78,7 @@ static void redis_free(struct redis *self)
     buf_release(&self->stamps);
     buf_release(&self->inserts);
     buf_release(&self->is_insert);
+    buf_release(&self->made);
     buf_release(&self->packed);
     buf_release(&self->places);
     (void)pthread_mutex_destroy(&self->mutex);
@@ -176,6 +177,7 @@ static struct redis *redis_new(const struct mem *mem, const struct redis_url *ur
     buf_init(&self->stamps, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->inserts, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->is_insert, mem, REDIS_REQUEST_BYTES_MAX);
+    buf_init(&self->made, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->packed, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->places, mem, REDIS_REQUEST_BYTES_MAX);
     (void)pthread_mutex_init(&self->mutex, NULL);
@@ -204,9 +206,9 @@ static enum status store_take(struct redis *self, const redisReply *reply, struc
         secret.len != sizeof self->shared.fingerprint_key) {
         return reply_malformed(&redis_script_open, err);
     }
-    if (!slice_is(format, "1") && !slice_is(format, "2")) {
+    if (!slice_is(format, "1") && !slice_is(format, "2") && !slice_is(format, "3")) {
         return err_set(err, E_INVALID,
-            "the store '%s' has format %.*s, and this version of Once knows formats 1 and 2",
+            "the store '%s' has format %.*s, and this version of Once knows formats 1 to 3",
             self->url.name, SLICE_ARGS(format));
     }
     memcpy(self->shared.fingerprint_key, secret.data, secret.len);

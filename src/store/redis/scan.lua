@@ -7,20 +7,20 @@ looks, reads, kinds = tonumber(looks), tonumber(reads), tonumber(kinds)
 local page = redis.call('ZRANGEBYLEX', keys, '(' .. after, '+', 'LIMIT', 0, looks)
 local reply = {false, #page < looks and 'end' or 'looks', 0, 0}
 for _, hash in ipairs(page) do
-    local found = redis.call('HMGET', record_key(hash), 'm', 't')
-    if not found[1] then error('CORRUPT a key without its record') end
-    local meta = meta_read(found[1])
+    local m, _, owner = meta_of(record_key(hash))
+    if not m then error('CORRUPT a key without its record') end
+    local meta = meta_read(m)
     if kind_in(kinds, meta.kind) and (status == '0' or status == meta.status) then
         if reply[4] == reads then
             reply[2] = 'reads'
             break
         end
         reply[4] = reply[4] + 1
-        if tenant == '' or tenant == found[2] then -- P9
-            local record = redis.call('HMGET', record_key(hash), 'r', 'd')
+        if tenant == '' or tenant == (meta.tenant or owner) then -- P9
+            local record, touches = record_of(record_key(hash))
             reply[#reply + 1] = hash
-            reply[#reply + 1] = record[1]
-            reply[#reply + 1] = record[2] or '0'
+            reply[#reply + 1] = record
+            reply[#reply + 1] = touches
         end
     end
     reply[1], reply[3] = hash, reply[3] + 1
