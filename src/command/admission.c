@@ -69,7 +69,7 @@ static enum status make_token(const struct command_admission *admission,
 }
 
 static enum status make_detail(
-    const struct command_admission *admission, struct request *asked, struct err *err)
+    const struct command_admission *admission, struct request *request, struct err *err)
 {
     const struct envelope *envelope = admission->envelope;
     struct detail detail = {.command = slice_str(envelope->command->name),
@@ -83,14 +83,14 @@ static enum status make_detail(
     struct buf out;
     enum status status = OK;
     if (envelope->command->confirm != CONFIG_CONFIRM_NONE) {
-        status = make_token(admission, &asked->key, &detail, err);
+        status = make_token(admission, &request->key, &detail, err);
     }
     if (status != OK) {
         return status;
     }
     buf_init(&out, admission->mem, 2 * LIMIT_DETAIL_BYTES_MAX);
     status = detail_put(&detail, &out);
-    asked->detail = buf_view(&out);
+    request->detail = buf_view(&out);
     return status == OK ? OK : err_set(err, status, "the names in the envelope are too long");
 }
 
@@ -113,10 +113,10 @@ static enum status keep_body(
 
 /* An I0 command runs every time: its record has a key of its own. */
 static enum status put_key(
-    const struct command_admission *admission, struct request *asked, struct err *err)
+    const struct command_admission *admission, struct request *request, struct err *err)
 {
     const struct envelope *envelope = admission->envelope;
-    asked->key = (struct record_key){
+    request->key = (struct record_key){
         .tenant = admission->tenant, .scope = COMMAND_SCOPE, .key = envelope->key};
     if (admission->is_read) {
         unsigned char random[16];
@@ -127,13 +127,13 @@ static enum status put_key(
         }
         memcpy(text, "read-", 5);
         *base64_put(text + 5, random, sizeof random, BASE64_URL) = '\0';
-        asked->key.key = slice_str(text);
+        request->key.key = slice_str(text);
     }
-    return record_key_seal_as(&asked->key, RECORD_COMMAND, err);
+    return record_key_seal_as(&request->key, RECORD_COMMAND, err);
 }
 
 static enum status put_trace(
-    const struct command_admission *admission, struct request *asked, struct err *err)
+    const struct command_admission *admission, struct request *request, struct err *err)
 {
     /* In canonical order. */
     struct trace_member members[] = {{SLICE_LIT("command_id"), admission->envelope->command_id},
@@ -143,50 +143,50 @@ static enum status put_trace(
     buf_init(&out, admission->mem, 2 * LIMIT_TRACE_BYTES_MAX);
     enum status status =
         trace_write(admission->envelope->trace, members, COUNT(members), &out, err);
-    asked->trace = buf_view(&out);
+    request->trace = buf_view(&out);
     return status;
 }
 
 /* What names it, in its record and in evidence. */
 static enum status put_names(
-    const struct command_admission *admission, struct request *asked, struct err *err)
+    const struct command_admission *admission, struct request *request, struct err *err)
 {
-    enum status status = put_key(admission, asked, err);
-    status = status == OK ? make_detail(admission, asked, err) : status;
-    return status == OK ? put_trace(admission, asked, err) : status;
+    enum status status = put_key(admission, request, err);
+    status = status == OK ? make_detail(admission, request, err) : status;
+    return status == OK ? put_trace(admission, request, err) : status;
 }
 
 enum status admission_make(
     const struct command_admission *admission, struct engine_call *engine, struct err *err)
 {
     const struct config_command *command = admission->envelope->command;
-    struct request *asked = &engine->request;
+    struct request *request = &engine->request;
     struct engine *at = door_engine(admission->commands->door);
     bool asks = command->confirm != CONFIG_CONFIRM_NONE;
-    asked->kind = asks || admission->is_later ? REQUEST_ENQUEUE : REQUEST_BEGIN;
-    asked->record_kind = RECORD_COMMAND;
-    asked->door = RECORD_DOOR_COMMANDS;
-    asked->policy = policy_default;
-    asked->policy.window_ms = admission->is_read ? COMMAND_READ_WINDOW_MS : command->ttl_ms;
-    asked->policy.on_unknown = (enum on_unknown)command->on_unknown;
-    asked->policy.retry_rejected = true; /* no effect began: a new submission starts over */
+    request->kind = asks || admission->is_later ? REQUEST_ENQUEUE : REQUEST_BEGIN;
+    request->record_kind = RECORD_COMMAND;
+    request->door = RECORD_DOOR_COMMANDS;
+    request->policy = policy_default;
+    request->policy.window_ms = admission->is_read ? COMMAND_READ_WINDOW_MS : command->ttl_ms;
+    request->policy.on_unknown = (enum on_unknown)command->on_unknown;
+    request->policy.retry_rejected = true; /* no effect began: a new submission starts over */
     if (asks) {
-        asked->status = RECORD_WAITING;
-        asked->delay_ms = command->confirm_ttl_ms;
+        request->status = RECORD_WAITING;
+        request->delay_ms = command->confirm_ttl_ms;
     } else if (!admission->is_later) {
-        asked->policy.lease_ms = execution_lease_ms(command);
-        asked->holder = engine_incarnation(at);
+        request->policy.lease_ms = execution_lease_ms(command);
+        request->holder = engine_incarnation(at);
     }
     builder_fingerprint(engine, at, &admission->envelope->digest, FINGERPRINT_CANONICAL);
-    enum status status = put_names(admission, asked, err);
+    enum status status = put_names(admission, request, err);
     status = status == OK ? keep_body(admission, engine, err) : status;
     return status == OK ? builder_check(engine, err) : status;
 }
 
 enum status admission_check(const struct command_admission *admission, struct err *err)
 {
-    struct request asked = {.kind = REQUEST_ENQUEUE, .record_kind = RECORD_COMMAND};
+    struct request request = {.kind = REQUEST_ENQUEUE, .record_kind = RECORD_COMMAND};
     ASSERT(admission->envelope->command->confirm == CONFIG_CONFIRM_NONE);
-    enum status status = put_names(admission, &asked, err);
-    return status == OK ? request_names_check(&asked, err) : status;
+    enum status status = put_names(admission, &request, err);
+    return status == OK ? request_names_check(&request, err) : status;
 }

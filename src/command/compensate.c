@@ -37,7 +37,7 @@ struct undoing {
     struct arena scratch; /* of one effect */
     enum undo_purpose purpose;
     bool is_asked_again; /* drive: a failed undo is tried again */
-    struct effects_recover asked;
+    struct effects_recover options;
     struct record record;
     struct detail detail;
     struct slice trace; /* that names the recovery; empty: the record's */
@@ -90,18 +90,18 @@ static void release(struct undoing *self)
 
 static void report(struct undoing *self, struct effects_recovery *recovery)
 {
-    if (self->asked.done == NULL) {
+    if (self->options.done == NULL) {
         release(self);
         return;
     }
     bool has_record = recovery->end == EFFECTS_RECOVERED || recovery->end == EFFECTS_REFUSED;
-    if (has_record && record_copy(&self->record, self->asked.arena, &recovery->record) != OK) {
+    if (has_record && record_copy(&self->record, self->options.arena, &recovery->record) != OK) {
         recovery->end = EFFECTS_ERROR;
         (void)err_set(&recovery->err, E_NOMEM, "out of memory");
     }
-    struct effects_recover asked = self->asked;
+    struct effects_recover options = self->options;
     release(self);
-    asked.done(asked.context, recovery);
+    options.done(options.context, recovery);
 }
 
 static void over(struct undoing *self)
@@ -152,8 +152,8 @@ static struct engine_call *call_new(struct undoing *self)
         .context = self,
         .done = one_done,
         .needs_previous = self->call_count > 0};
-    call->request.actor = self->asked.actor;
-    call->request.reason = self->asked.reason;
+    call->request.actor = self->options.actor;
+    call->request.reason = self->options.reason;
     call->request.trace = self->trace;
     self->group[self->call_count++] = call;
     return call;
@@ -197,7 +197,7 @@ static struct effect_sender sender_of(struct undoing *self)
         .engine = door_engine(self->commands->door),
         .arena = &self->scratch,
         .tenant = self->record.key.tenant,
-        .actor = self->asked.actor,
+        .actor = self->options.actor,
         .trace = self->trace};
 }
 
@@ -240,8 +240,8 @@ static void on_begun(struct undoing *self)
     }
 }
 
-/* The detail with the time from which on the command is undone. Empty, and then it stays as it is,
- * if there is no room: the list of what was made must not be left out for it. */
+/* The detail with the time at which the compensation begins. Empty if that does not fit: the list
+ * of effects is needed more, so the detail is then left unchanged. */
 static struct slice with_time(
     const struct commands *commands, struct slice bytes, struct arena *arena)
 {
@@ -293,8 +293,8 @@ static void begin(struct undoing *self, bool undoes)
     }
     if (call != NULL) {
         struct slice reason = call->request.reason;
-        if (self->asked.done != NULL &&
-            detail_recovered(detail, &self->asked.recovery, &self->arena, &detail) != OK) {
+        if (self->options.done != NULL &&
+            detail_recovered(detail, &self->options.recovery, &self->arena, &detail) != OK) {
             fail_memory(self);
             return;
         }
@@ -355,7 +355,7 @@ static void end_retry(struct undoing *self)
         refuse(self, "wrong_status", &err);
         return;
     }
-    detail_set_recovery(&self->detail, &self->asked.recovery);
+    detail_set_recovery(&self->detail, &self->options.recovery);
     if (command_effects_wait(
             &self->record, &self->detail, COMMAND_CHECK_MS, first_call(self), &err) != OK) {
         fail_memory(self);
@@ -462,7 +462,7 @@ static void undo(struct undoing *self)
     } else if (status != OK) {
         fail(self, &err);
     } else {
-        self->calls[1].request.actor = self->asked.actor;
+        self->calls[1].request.actor = self->options.actor;
         submit(self, on_undone);
     }
 }
@@ -714,7 +714,7 @@ static void on_command(struct engine_call *call)
         return;
     }
     self->at = self->item_count;
-    self->trace = self->asked.trace;
+    self->trace = self->options.trace;
     if (compensation_is_open(&self->record) && self->trace.len == 0 &&
         slice_is(self->detail.recovery_action, "compensate")) {
         self->trace = recovery_trace(&self->record, self->detail.recovery_id, &self->arena);
@@ -763,16 +763,17 @@ void command_compensate(struct commands *commands, const struct op_id *id, enum 
     }
 }
 
-enum status command_effects_recover(struct commands *commands, const struct effects_recover *asked)
+enum status command_effects_recover(
+    struct commands *commands, const struct effects_recover *options)
 {
     struct undoing *self =
-        undoing_new(commands, &asked->id, asked->retries ? PURPOSE_RETRY : PURPOSE_CHECK);
+        undoing_new(commands, &options->id, options->retries ? PURPOSE_RETRY : PURPOSE_CHECK);
     if (self == NULL) {
         return commands->vault == NULL ? E_UNAVAILABLE : E_NOMEM;
     }
-    self->asked = *asked;
+    self->options = *options;
     self->query.any_tenant = false;
-    self->query.tenant = asked->tenant;
+    self->query.tenant = options->tenant;
     start(self);
     return OK;
 }

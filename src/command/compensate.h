@@ -3,7 +3,7 @@
  * which the handler returned them, one after another, each by the effect that its type declares
  * (DESIGN section 10). recovery.h has what happens to each effect.
  *
- *     asked for       every effect is read; if one does not allow it, nothing is changed
+ *     asked for         every effect is read; if one does not allow it, nothing is changed
  *     (or a required  > compensating, durable > the last effect that is not undone: it is
  *     effect failed)    compensating, and the effect that undoes it exists, in one commit >
  *                       acknowledged: the next one > … > compensated
@@ -72,6 +72,6 @@ struct effects_recover {
 /* The texts must live until done. Done is not called after E_NOMEM and E_UNAVAILABLE (the server
  * was started without commands). */
 enum status command_effects_recover(
-    struct commands *commands, const struct effects_recover *asked) MUST_CHECK;
+    struct commands *commands, const struct effects_recover *options) MUST_CHECK;
 
 #endif

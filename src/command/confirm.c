@@ -72,8 +72,8 @@ enum status confirmation_hash(const struct record_key *key, struct slice actor_i
     return OK;
 }
 
-/* Of the verified token, so that no spelling of the field makes the same caller a different one
- * ("bearer" is "Bearer"). Whoever has shown no token has no credential. */
+/* The digest is of the verified token, so that a different spelling of the field ("bearer") is
+ * still the same caller. A caller without a token has no credential. */
 void confirmation_credential(const struct api_request *request, struct digest *ret_digest)
 {
     const struct slice scheme = SLICE_LIT("Bearer ");

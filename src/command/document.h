@@ -15,7 +15,8 @@ struct command_document {
     struct slice outcome_body; /* if it is retained */
     bool has_outcome;          /* outcome_body is set */
     const char *decision;      /* of a submission; NULL: not a submission */
-    /* Of a command that waits for its confirmation, only for the caller they are meant for. */
+    /* While the command waits for its confirmation; only in documents for the caller that
+     * confirms. */
     const char *token;            /* NULL or empty: not shown */
     struct slice prompt;          /* empty: absent */
     const struct query *evidence; /* its first entries, which the caller may see; NULL: not read */

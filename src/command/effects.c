@@ -21,8 +21,8 @@
 
 enum { OUTCOME_BYTES_MAX = 32 << 20, CHECK_ARENA_BYTES_MAX = 64 << 20, REASON_BYTES_MAX = 128 };
 
-/* The words, and how many effects the command does not wait for: the evidence says that they may
- * complete after it (CCO-10). Without memory, the words alone. */
+/* The reason, with the number of effects that the command does not wait for: they may complete
+ * after it (CCO-10). If memory is short, without the number. */
 static struct slice reason_of(const char *words, const struct detail *detail, struct arena *arena)
 {
     char *text = detail->async == 0 ? NULL : arena_alloc(arena, REASON_BYTES_MAX);
@@ -238,7 +238,7 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     if (json_read(body, call->arena, &root, NULL) == E_NOMEM) {
         return err_set(err, E_NOMEM, "out of memory");
     }
-    /* What a question answers is a description of the outcome, not an order. */
+    /* The answer to a question describes the outcome; it orders no effects. */
     const struct json_value *list = call->asks ? NULL : json_find(root, SLICE_LIT("effects"));
     if (list == NULL && command->declared_count == 0) {
         return OK;
@@ -760,7 +760,7 @@ enum status commands_effect_ends(struct commands *commands, const struct record 
 void commands_effect_settled(struct commands *commands, const struct record *effect)
 {
     if (!atomic_load(&commands->is_cut) &&
-        atomic_load(&commands->expiring) < COMMAND_LOOKS_OPEN_MAX) {
+        atomic_load(&commands->expiring) < COMMAND_CHECKS_RUNNING_MAX) {
         (void)command_effects_check(commands, &effect->parent); /* if not now, at its due */
     }
 }

@@ -20,7 +20,7 @@
  *            when no required effect was acknowledged before and there are others. Whether
  *            something happened is in their records, which have to be read; its beginning
  *            follows at once, by a wake that names the version that was read. After a crash in
- *            between, or beyond COMMAND_LOOKS_OPEN_MAX, it follows within seconds.
+ *            between, or beyond COMMAND_CHECKS_RUNNING_MAX, it follows within seconds.
  */
 #ifndef ONCE_COMMAND_EFFECTS_H
 #define ONCE_COMMAND_EFFECTS_H
@@ -28,10 +28,10 @@
 #include "command/impl.h"
 
 enum {
-    COMMAND_CHECK_MS = 1000,      /* between two checks of the effects that a command waits for */
-    COMMAND_CHECKS_MAX = 64,      /* commands checked at a time because they are due */
-    COMMAND_LOOKS_OPEN_MAX = 512, /* commands checked at a time because an effect is settled */
-    COMMAND_KEPT_BYTES_MAX = 1024 /* of an outcome that waits; a longer one is reduced to its
+    COMMAND_CHECK_MS = 1000, /* between two checks of the effects that a command waits for */
+    COMMAND_CHECKS_MAX = 64, /* commands checked at a time because they are due */
+    COMMAND_CHECKS_RUNNING_MAX = 512, /* commands checked at a time because an effect is settled */
+    COMMAND_KEPT_BYTES_MAX = 1024     /* of an outcome that waits; a longer one is reduced to its
                                      summary */
 };
 

@@ -311,7 +311,7 @@ static enum status settle_question(
 }
 
 /* The answer's JSON is the outcome, as received. It is read, because documents contain it: a text
- * such as 'done' would make each of them malformed. Of an answer with too many values to read, the
+ * such as 'done' would make each of them malformed. If it has too many values to read, only its
  * form is checked. */
 static enum status mark_outcome(struct dispatch_call *call, struct engine_call *engine)
 {

@@ -1,8 +1,8 @@
 /*
  * An operator's decisions about a blocked command: POST /v1/commands/{command_id}/recover
  * {"action": "retry" | "cancel" | "compensate", "reason"} and …/resolve {"status": "executed" |
- * "failed" | "not_executed", "outcome", "reason"}. Each is one decision, itself idempotent and in
- * the evidence. recovery.h has the table of what is allowed when.
+ * "failed" | "not_executed", "outcome", "attempt", "reason"}. Each is one decision, itself
+ * idempotent and in the evidence. recovery.h has the table of what is allowed when.
  *
  * A recovery is a command of its own in all but its record: it has an id (`recovery_id`, given or
  * made), an actor and a reason. The record of the command that it recovers keeps the last one, in
@@ -20,7 +20,9 @@
  *               acknowledged effects are undone (compensate.h)
  *   resolve     for an unknown command; not_executed: the handler is called again. Also for a
  *               command that is blocked because a required effect failed: executed or failed, with
- *               the handler's outcome unless a different one is given.
+ *               the handler's outcome unless a different one is given. With `attempt` it settles
+ *               only the attempt that the person checked (409 stale_attempt): the handler may
+ *               have been called again while the request was on its way.
  *
  * All but compensate, executed and failed depend on the detail of the record, or change it. So the
  * record is read first, and the engine decides only about the version that was read.
@@ -36,11 +38,12 @@
 #include "engine/operation_document.h"
 #include "engine/request_builder.h"
 
-struct asked {
+/* The members of the body. */
+struct recover_body {
     struct slice action; /* or status */
     struct slice reason;
     struct slice recovery_id;
-    uint64_t attempt; /* 0: any */
+    uint64_t attempt; /* that was checked; 0: not given */
 };
 
 enum { READS_MAX = 8 }; /* of a record that changes meanwhile */
@@ -50,9 +53,10 @@ struct recovering {
     struct execution execution;       /* first */
     struct effects_recovery recovery; /* of an action on the command's effects */
     struct api_query query;           /* reads the record first */
-    struct request asked;             /* what is submitted after that */
+    struct request request;           /* what is submitted after that */
     unsigned reads;
-    /* Of a recovery; a resolution has none. */
+    uint64_t attempt; /* that a resolution is about; 0: any */
+    /* Only of a recovery, not of a resolution. */
     bool recovers;
     enum recovery_action action;
     struct detail_recovery noted;
@@ -114,7 +118,7 @@ static void recover_effects(struct recovering *self, enum recovery_action action
 {
     struct execution *execution = &self->execution;
     const struct request *made = &execution->call.engine.request;
-    struct effects_recover asked = {.id = made->operation_id,
+    struct effects_recover options = {.id = made->operation_id,
         .tenant = execution->request->caller.tenant,
         .actor = execution->request->caller.actor,
         .reason = made->reason,
@@ -125,7 +129,7 @@ static void recover_effects(struct recovering *self, enum recovery_action action
         .done = on_effects,
         .context = self};
     execution_wait(execution, on_recovered);
-    enum status status = command_effects_recover(execution->commands, &asked);
+    enum status status = command_effects_recover(execution->commands, &options);
     if (status == E_UNAVAILABLE) {
         execution_fail(execution,
             &(struct err){.status = status, .text = "the server was started without commands"});
@@ -140,25 +144,25 @@ static void on_decided(struct execution *execution);
 static void resolve_blocked(struct execution *execution)
 {
     struct engine_call *engine = &execution->call.engine;
-    struct request asked = engine->request;
+    struct request request = engine->request;
     struct slice outcome = engine->outcome_body;
     struct detail detail;
     struct err err = {.status = OK};
     enum status status =
         detail_read(execution->record.detail, execution->request->exchange->arena, &detail);
     execution->call = (struct door_call){
-        .engine = {.request = {.key = {.tenant = asked.key.tenant}, .actor = asked.actor},
+        .engine = {.request = {.key = {.tenant = request.key.tenant}, .actor = request.actor},
             .arena = execution->request->exchange->arena}};
     status = status == OK ? command_effects_end(execution->commands, &execution->record, &detail,
-                                asked.status == RECORD_FAILED, engine, &err)
+                                request.status == RECORD_FAILED, engine, &err)
                           : err_set(&err, status, "the command's record is damaged");
     if (status != OK) {
         execution_fail(execution, &err);
         return;
     }
-    engine->request.reason = asked.reason;
-    if (asked.outcome.meta.len > 0) {
-        engine->request.outcome = asked.outcome;
+    engine->request.reason = request.reason;
+    if (request.outcome.meta.len > 0) {
+        engine->request.outcome = request.outcome;
         engine->outcome_body = outcome;
     }
     execution_submit(execution, on_decided);
@@ -166,10 +170,10 @@ static void resolve_blocked(struct execution *execution)
 
 /* The same person's resolution again: it kept the handler's outcome, which the request does not
  * have. */
-static bool is_resolved_so(const struct request *asked, const struct record *record)
+static bool is_repeated_resolution(const struct request *request, const struct record *record)
 {
-    return asked->kind == REQUEST_RESOLVE && asked->status == record->status &&
-           asked->outcome.meta.len == 0 && slice_equal(asked->reason, record->reason);
+    return request->kind == REQUEST_RESOLVE && request->status == record->status &&
+           request->outcome.meta.len == 0 && slice_equal(request->reason, record->reason);
 }
 
 /* ---- the command itself -------------------------------------------------------------------- */
@@ -195,6 +199,21 @@ static void answer_again(
     execution_answer(execution, 200);
 }
 
+static void refuse_stale(struct execution *execution)
+{
+    refuse_state(execution, "stale_attempt",
+        SLICE_LIT("member 'attempt' is not the command's last attempt; read the command again"));
+}
+
+/* What happened in the attempt that was read: the engine refuses it for any other one. */
+static void submit_resolution(struct recovering *self, const struct record *record)
+{
+    struct execution *execution = &self->execution;
+    execution->call.engine.request = self->request;
+    execution->call.engine.request.fence = record->fence;
+    execution_submit(execution, on_decided);
+}
+
 /* The request for the version that was read, with its detail. */
 static void submit_for(
     struct recovering *self, const struct record *record, const struct detail *detail)
@@ -210,7 +229,7 @@ static void submit_for(
             &(struct err){.status = status, .text = "the command's record cannot be read"});
         return;
     }
-    execution->call = (struct door_call){.engine = {.request = self->asked, .arena = arena}};
+    execution->call = (struct door_call){.engine = {.request = self->request, .arena = arena}};
     struct request *request = &execution->call.engine.request;
     request->version = record->version; /* X6, N9, U4 */
     request->detail = changed;
@@ -243,6 +262,10 @@ static void on_read(struct api_query *query)
             &(struct err){.status = status, .text = "the command's record cannot be read"});
     } else if (self->recovers && slice_equal(detail.recovery_id, self->noted.id)) {
         answer_again(self, record, &detail);
+    } else if (self->attempt > 0 && self->attempt != record->attempt) {
+        refuse_stale(execution);
+    } else if (self->request.kind == REQUEST_RESOLVE && self->request.status != RECORD_PENDING) {
+        submit_resolution(self, record);
     } else {
         submit_for(self, record, &detail);
     }
@@ -259,7 +282,7 @@ static void read_first(struct recovering *self)
     self->reads++;
     self->query = (struct api_query){.query = {.kind = QUERY_OPERATION,
                                          .kinds = 1u << RECORD_COMMAND,
-                                         .operation_id = self->asked.operation_id},
+                                         .operation_id = self->request.operation_id},
         .request = request,
         .answer = on_read,
         .failed = on_not_read};
@@ -312,13 +335,17 @@ static void on_decided(struct execution *execution)
         refuse_missing(execution);
         return;
     }
+    if (kind == DECISION_STALE_FENCE) { /* the handler was called since the read */
+        refuse_stale(execution);
+        return;
+    }
     if (is_read_again((struct recovering *)(void *)execution)) {
         return;
     }
     execution->record = engine->decision.next;
     execution->outcome = engine->outcome;
     if (kind == DECISION_DONE || kind == DECISION_RESOLVED ||
-        is_resolved_so(&engine->request, &execution->record)) {
+        is_repeated_resolution(&engine->request, &execution->record)) {
         if (execution->record.status == RECORD_PENDING) {
             dispatch_offer(execution->commands->dispatch, execution->request->exchange->loop,
                 &execution->record);
@@ -390,8 +417,8 @@ static void submit(struct recovering *self, enum status status, struct member_fa
     }
     if (status != OK) {
         refuse_member(execution, fault);
-    } else if (self->recovers || is_not_executed) {
-        self->asked = *made;
+    } else if (self->recovers || is_not_executed || self->attempt > 0) {
+        self->request = *made;
         read_first(self);
     } else {
         execution_submit(execution, on_decided);
@@ -432,16 +459,16 @@ static enum status note_recovery(
 void command_recover(struct api_request *request)
 {
     static const struct member members[] = {
-        {SLICE_INIT("action"), MEMBER_TEXT, true, offsetof(struct asked, action)},
-        {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct asked, reason)},
-        {SLICE_INIT("recovery_id"), MEMBER_TEXT, false, offsetof(struct asked, recovery_id)},
+        {SLICE_INIT("action"), MEMBER_TEXT, true, offsetof(struct recover_body, action)},
+        {SLICE_INIT("reason"), MEMBER_TEXT, false, offsetof(struct recover_body, reason)},
+        {SLICE_INIT("recovery_id"), MEMBER_TEXT, false, offsetof(struct recover_body, recovery_id)},
     };
     static const struct member_table table = {
         .prefix = "", .members = members, .count = COUNT(members), .is_open = true};
     const struct json_value *values[COUNT(members)];
     const struct json_value *body;
     struct member_fault fault = {.code = NULL};
-    struct asked asked = {.action = SLICE_EMPTY};
+    struct recover_body given = {.action = SLICE_EMPTY};
     if (!api_body_json(request, &body)) {
         return;
     }
@@ -451,29 +478,31 @@ void command_recover(struct api_request *request)
     }
     struct execution *execution = &self->execution;
     struct request *made = &execution->call.engine.request;
-    enum status status = members_read(&table, body, &asked, values, &fault);
+    enum status status = members_read(&table, body, &given, values, &fault);
     int action = 0;
-    while (action < RECOVERIES && !slice_is(asked.action, actions[action])) {
+    while (action < RECOVERIES && !slice_is(given.action, actions[action])) {
         action++;
     }
     if (status == OK && action == RECOVERIES) {
         status = member_refuse(
             &fault, NULL, "member 'action' must be \"retry\", \"cancel\" or \"compensate\"");
     }
-    made->reason = asked.reason;
+    made->reason = given.reason;
     made->kind = action == RECOVERY_CANCEL ? REQUEST_CANCEL : REQUEST_TAKE_UP;
     status = status == OK
-                 ? note_recovery(self, (enum recovery_action)action, asked.recovery_id, &fault.err)
+                 ? note_recovery(self, (enum recovery_action)action, given.recovery_id, &fault.err)
                  : status;
     submit(self, status, &fault);
 }
 
 void command_resolve(struct api_request *request)
 {
-    enum { STATUS, REASON, OUTCOME, MEMBERS };
+    enum { STATUS, REASON, ATTEMPT, OUTCOME, MEMBERS };
     static const struct member members[] = {
-        [STATUS] = {SLICE_INIT("status"), MEMBER_TEXT, true, offsetof(struct asked, action)},
-        [REASON] = {SLICE_INIT("reason"), MEMBER_TEXT, true, offsetof(struct asked, reason)},
+        [STATUS] = {SLICE_INIT("status"), MEMBER_TEXT, true, offsetof(struct recover_body, action)},
+        [REASON] = {SLICE_INIT("reason"), MEMBER_TEXT, true, offsetof(struct recover_body, reason)},
+        [ATTEMPT] = {SLICE_INIT("attempt"), MEMBER_POSITIVE, false,
+            offsetof(struct recover_body, attempt)},
         [OUTCOME] = {.name = SLICE_INIT("outcome")},
     };
     static const struct member_table table = {
@@ -481,7 +510,7 @@ void command_resolve(struct api_request *request)
     const struct json_value *values[MEMBERS];
     const struct json_value *body;
     struct member_fault fault = {.code = NULL};
-    struct asked asked = {.action = SLICE_EMPTY};
+    struct recover_body given = {.action = SLICE_EMPTY};
     if (!api_body_json(request, &body)) {
         return;
     }
@@ -490,14 +519,15 @@ void command_resolve(struct api_request *request)
         return;
     }
     struct engine_call *engine = &self->execution.call.engine;
-    enum status status = members_read(&table, body, &asked, values, &fault);
+    enum status status = members_read(&table, body, &given, values, &fault);
     engine->request.kind = REQUEST_RESOLVE;
-    engine->request.reason = asked.reason;
-    if (status == OK && slice_is(asked.action, "executed")) {
+    engine->request.reason = given.reason;
+    self->attempt = given.attempt;
+    if (status == OK && slice_is(given.action, "executed")) {
         engine->request.status = RECORD_EXECUTED;
-    } else if (status == OK && slice_is(asked.action, "failed")) {
+    } else if (status == OK && slice_is(given.action, "failed")) {
         engine->request.status = RECORD_FAILED;
-    } else if (status == OK && slice_is(asked.action, "not_executed")) {
+    } else if (status == OK && slice_is(given.action, "not_executed")) {
         engine->request.status = RECORD_PENDING;
     } else if (status == OK) {
         status = member_refuse(

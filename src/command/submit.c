@@ -225,7 +225,7 @@ static void on_settled(struct execution *execution)
     answer_started(execution);
 }
 
-/* Once; the exchange waits for this and is used by nobody else. */
+/* Called once. The exchange waits for this, and nobody else uses it. */
 static void on_done(void *context, const struct dispatch_call *call)
 {
     struct execution *execution = context;
@@ -309,7 +309,7 @@ static void answer_conflict(struct execution *execution)
             .extra = buf_status(&extra) == OK ? buf_view(&extra) : SLICE_EMPTY});
 }
 
-/* It is called again, here or by whoever was faster. */
+/* It is called again, here or by a process that was faster. */
 static void on_taken_over(struct execution *execution)
 {
     const struct engine_call *engine = &execution->call.engine;

@@ -100,7 +100,8 @@ def everything(server):
     name = re.search(r"name=(\w+)", server.store).group(1)
     port = re.search(r":(\d+)", server.store).group(1)
     script = ("local all = {} for _, k in ipairs(redis.call('KEYS', '*" + name + "*')) do "
-        "all[#all + 1] = redis.call('DUMP', k) end return table.concat(all)")
+        "local is_string = redis.call('TYPE', k).ok == 'string' "  # DUMP may compress it
+        "all[#all + 1] = redis.call(is_string and 'GET' or 'DUMP', k) end return table.concat(all)")
     return subprocess.run(["redis-cli", "-p", port, "--raw", "EVAL", script, "0"], check=True,
         capture_output=True, timeout=60).stdout
 
@@ -117,9 +118,13 @@ def sealed_bodies(server):
     name = re.search(r"name=(\w+)", server.store).group(1)
     port = re.search(r":(\d+)", server.store).group(1)
     script = ("local all = {} for _, k in ipairs(redis.call('KEYS', '*" + name + "*')) do "
-        "if redis.call('TYPE', k).ok == 'hash' then local q = redis.call('HGET', k, 'q') "
+        "local kind, q = redis.call('TYPE', k).ok, nil "
+        "if kind == 'hash' then q = redis.call('HGET', k, 'q') end "
+        "if kind == 'string' and string.find(k, ':r:', 1, true) then "
+        "local text = redis.call('GET', k) local m, r, at = string.match(text, '^(%d+) (%d+) ()') "
+        "q = string.sub(text, at + m + r) if q == '' then q = nil end end "
         "if q then for i = 1, #q do all[#all + 1] = string.format('%02x', string.byte(q, i)) end "
-        "all[#all + 1] = ' ' end end end return table.concat(all)")
+        "all[#all + 1] = ' ' end end return table.concat(all)")
     found = subprocess.run(["redis-cli", "-p", port, "--raw", "EVAL", script, "0"], check=True,
         capture_output=True, timeout=60).stdout
     return [bytes.fromhex(line) for line in found.decode().split()]

@@ -129,11 +129,36 @@ def test_used_up_attempts_leave_it_unknown_until_a_person_decides(server, shop, 
     assert not get(server, command_id)["uncertain"]
 
 
+@pytest.mark.parametrize("verdict", ["executed", "failed", "not_executed"])
+def test_what_a_person_found_out_settles_only_the_attempt_that_they_checked(server, shop, verdict):
+    command_id = press(server, "each silent silent silent ok", "brief")
+    until(lambda: get(server, command_id)["status"] == "blocked", "not blocked")
+    checked = get(server, command_id)["attempt"]
+    act(server, command_id, "recover", action="retry", reason="once more")
+    until(lambda: shop.called()["brief"] == checked + 1, "not called again")
+    until(lambda: get(server, command_id)["status"] == "blocked", "not blocked again")
+    found = {"status": verdict, "reason": "seen in the ledger"}
+    status, _, problem = act(server, command_id, "resolve", attempt=checked, **found)
+    assert (status, problem["code"]) == (409, "stale_attempt")
+    assert get(server, command_id)["status"] == "blocked"
+    status, _, problem = act(server, command_id, "resolve", attempt=0, **found)
+    assert (status, problem["code"]) == (400, "invalid_member") and "attempt" in problem["detail"]
+    status, _, document = act(server, command_id, "resolve", attempt=checked + 1, **found)
+    assert status == 200 and not document["uncertain"]
+    if verdict != "not_executed":  # the same again
+        assert act(server, command_id, "resolve", attempt=checked + 1, **found)[0] == 200
+    calls = checked + 1 + (verdict == "not_executed")
+    until(lambda: shop.called()["brief"] == calls, "not called again")
+
+
 def test_a_person_who_looked_may_cancel_it(make_server, shop):
     """not_executed settles it: what follows may be given up and cancelled."""
     server = make_server(config=config(shop, attempts=1))
     command_id = press(server, "each silent busy", "brief")
     assert get(server, command_id)["status"] == "blocked"
+    doctor = server.cli("doctor", "--server", server.url).stdout
+    assert "WARN  commands     1 blocked command\n" in doctor, doctor
+    assert "PASS  effects      0 uncertain effects\n" in doctor, doctor
     act(server, command_id, "resolve", status="not_executed", reason="it is not in the ledger")
     until(lambda: shop.called()["brief"] == 2, "not called again")
     until(lambda: get(server, command_id)["status"] == "blocked", "not given up")

@@ -202,6 +202,8 @@ def test_a_person_settles_a_blocked_command(server, shop, tmp_path):
     late = once(server, "resolve", first, "--status", "failed", *words)
     assert late.returncode == 65 and "(409)" in late.stderr
     second = blocked("2")
+    stale = once(server, "resolve", second, "--status", "failed", "--attempt", "2", *words)
+    assert stale.returncode == 65 and "the command's last attempt" in stale.stderr, stale.stderr
     assert once(server, "resolve", second[:-6], "--status", "failed", *words).returncode == 0
     third = blocked("3")
     done = once(server, "resolve", third, "--status", "not_executed", *words)

@@ -3,7 +3,8 @@
  *
  * The model is DESIGN section 10: which status may follow which (may_follow), who may start what
  * (command_begins), and what an answer may say (check_answer). A person settles a blocked command
- * after a look at the handler's books, and only when no call of it can arrive any more.
+ * after a look at the handler's books, only when no call of it can arrive any more, and only the
+ * attempt that was the last one then: the request may be on its way for long.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -154,6 +155,7 @@ void command_decided(const struct engine_call *call)
     }
     command->op = next->operation_id;
     command->version = next->version;
+    command->attempt = next->attempt;
     command->status = next->status;
     command->due_ms = next->due_ms;
 }
@@ -377,8 +379,8 @@ static void ask_as_a_person(struct sim_exchange *exchange, const struct sim_comm
     const char *verb = exchange->asked == ASK_RESOLVE ? "resolve" : "recover";
     if (exchange->asked == ASK_RESOLVE) {
         (void)snprintf(exchange->body, sizeof exchange->body,
-            "{\"status\":\"%s\",\"reason\":\"" REASON_OF_A_PERSON "\"}",
-            command->done > 0 ? "executed" : "not_executed");
+            "{\"status\":\"%s\",\"attempt\":%" PRIu64 ",\"reason\":\"" REASON_OF_A_PERSON "\"}",
+            command->done > 0 ? "executed" : "not_executed", command->attempt);
     } else {
         (void)snprintf(exchange->body, sizeof exchange->body, "{\"action\":\"%s\"}",
             exchange->asked == ASK_CANCEL ? "cancel" : "retry");
@@ -422,7 +424,8 @@ void commands_step(struct sim_process *process)
                             : denies ? ASK_DENY
                                      : ASK_SUBMIT);
     sim->late = is_late && exchange->asked == ASK_SUBMIT ? -1 : sim->late;
-    if (exchange->asked == ASK_RESOLVE && provider_is_calling(RECORD_COMMAND, number)) {
+    if (exchange->asked == ASK_RESOLVE &&
+        (sim->commands[number].attempt == 0 || provider_is_calling(RECORD_COMMAND, number))) {
         exchange->asked = ASK_READ; /* it is too early to tell */
     }
     ask_one(exchange);

@@ -4,8 +4,8 @@
  * The model is DESIGN section 12 and docs/inbox.md: which status may follow which (may_follow),
  * what may be called (event_begins), in which order (check_order), and what an answer may say. A
  * handler of SOURCE_AGAIN is idempotent by key and fence; any other counts every call that does it.
- * A person settles an unknown event after a look at the handler's books, and only when no call of
- * it can arrive any more.
+ * A person settles an unknown event after a look at the handler's books, only when no call of it
+ * can arrive any more, and only the attempt that was the last one then.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -135,9 +135,9 @@ void event_decided(const struct engine_call *call)
         event->joined = ++sim->joined;
         sim_note(SOMETIMES_TAKEN_IN);
     }
-    bool is_looked =
+    bool has_looked =
         event->source == SOURCE_ASK || slice_is(call->request.reason, REASON_OF_A_PERSON);
-    if (call->request.kind == REQUEST_RESOLVE && next->status == RECORD_PENDING && is_looked) {
+    if (call->request.kind == REQUEST_RESOLVE && next->status == RECORD_PENDING && has_looked) {
         event->is_doubtful = false;
     }
     if (next->status == RECORD_IN_PROGRESS) {
@@ -151,6 +151,7 @@ void event_decided(const struct engine_call *call)
                          (next->status == RECORD_UNKNOWN && event->source == SOURCE_HOLD);
     event->op = next->operation_id;
     event->version = next->version;
+    event->fence = next->fence;
     event->status = next->status;
 }
 
@@ -393,7 +394,8 @@ static enum asked choose(int number)
         return event->version > 0 && sim_once_in(12) ? ASK_SEND_OTHER : ASK_SEND;
     }
     enum asked asked = others[sim_below(COUNT(others))];
-    bool is_early = asked == ASK_RESOLVE && provider_is_calling(RECORD_DELIVERY, number);
+    bool is_early = asked == ASK_RESOLVE && (sim->events[number].fence == 0 ||
+                                                provider_is_calling(RECORD_DELIVERY, number));
     return is_early ? ASK_READ : asked; /* it is too early to tell */
 }
 
@@ -417,8 +419,8 @@ void deliveries_step(struct sim_process *process)
     } else {
         if (exchange->asked == ASK_RESOLVE) {
             (void)snprintf(exchange->body, sizeof exchange->body,
-                "{\"status\":\"%s\",\"reason\":\"" REASON_OF_A_PERSON "\"}",
-                event->done > 0 ? "executed" : "not_executed");
+                "{\"status\":\"%s\",\"fence\":%" PRIu64 ",\"reason\":\"" REASON_OF_A_PERSON "\"}",
+                event->done > 0 ? "executed" : "not_executed", event->fence);
         }
         (void)snprintf(path, sizeof path, "/v1/deliveries/%s%s", event->id, verbs[exchange->asked]);
     }

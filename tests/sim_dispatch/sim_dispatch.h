@@ -255,6 +255,7 @@ struct sim_event {
     char answer[64];  /* the handler's, when it did it */
     struct op_id op;  /* of the record */
     uint64_t version; /* of the record; 0: it is absent */
+    uint64_t fence;   /* of the record */
     enum record_status status;
     int joined;         /* its place among all events, by the order of the commits */
     int calls;          /* that arrived at the handler */
@@ -277,6 +278,7 @@ struct sim_command {
     char outcome[160]; /* the first that was shown; empty: none was */
     struct op_id op;   /* of the record */
     uint64_t version;  /* of the record; 0: it is absent */
+    uint64_t attempt;  /* of the record */
     enum record_status status;
     int epochs;      /* times it was taken in: by its first submission, and after rejections */
     int tokens;      /* shown */

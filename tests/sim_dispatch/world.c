@@ -612,7 +612,7 @@ bool sim_run(uint64_t seed)
     sim->now_ms = START_MS;
     clock_system(&sim->clock);
     const struct store_options options = {.clock = &sim->clock};
-    const struct vault_options vault = {.is_fleeting = true};
+    const struct vault_options vault = {.is_ephemeral = true};
     ASSERT(vault_new(&vault, &sim->vault, &err) == OK);
     ASSERT(store_mem_hub_new(&options, NULL, &sim->hub, &err) == OK);
     ASSERT(store_mem_hub_open(sim->hub, NULL, &sim->reader, &err) == OK);
