@@ -69,11 +69,11 @@ static int print_json(const char *to, const struct verify_result *result, double
 static int print_text(const char *to, const struct verify_result *result, double seconds)
 {
     char size[32];
-    out_text("%sok%s: '%s' has entries %llu to %llu, whole and verified: %s in %llu segments, "
+    out_text("%sok%s: '%s' has entries %llu to %llu, whole and verified: %s in %s, "
              "%.2f s\n",
         out_tint(TINT_GOOD), out_plain(), to, (unsigned long long)result->first_seq,
         (unsigned long long)result->last_seq, text_put_size(size, result->bytes),
-        (unsigned long long)result->segments, seconds);
+        COUNTED(result->segments, "segment", "segments"), seconds);
     return out_finish();
 }
 

@@ -163,10 +163,9 @@ static int print_result(struct cli *cli, const struct bench *bench, const char *
         }
         return out_json_end(&whole);
     }
-    out_text(
-        "%.0f pairs of begin and seal per second (%llu in %.2f s, %zu in flight, %zu threads)\n",
+    out_text("%.0f pairs of begin and seal per second (%llu in %.2f s, %zu in flight, %s)\n",
         (double)pairs / seconds, (unsigned long long)pairs, seconds, bench->slot_count,
-        bench->thread_count);
+        COUNTED(bench->thread_count, "thread", "threads"));
     if (timed) {
         out_text("one flush, %s: p50 %.3f ms, p99 %.3f ms\n", way->text, p50_ms, p99_ms);
     }

@@ -464,8 +464,8 @@ static const struct option_def resolve_options[] = {
     CHOICE("status", "STATUS", "what happened", .required = true,
         .choices = {"executed", "failed", "not_executed", "acknowledged", "not_sent"}),
     NUMBER("attempt", "N",
-        "for an effect: the attempt you checked; if there has been a newer one, nothing is "
-        "settled"),
+        "for an effect or a command: the attempt you checked; if there has been a newer one, "
+        "nothing is settled"),
     TEXT("reason", "TEXT",
         "how you found out; kept in the evidence, at most 255 bytes, never shown to clients",
         .required = true),
@@ -481,8 +481,8 @@ static const struct option_def resolve_options[] = {
     NUMBER(
         "exit-code", "N", "what duplicates exit with; by default 0 for executed and 1 for failed"),
     NUMBER("fence", "N",
-        "the fence of the attempt you checked: if there has been a newer attempt, nothing is "
-        "settled"),
+        "for an operation or a delivery: the fence of the attempt you checked; if there has been "
+        "a newer attempt, nothing is settled"),
     TEXT("actor", "WHO", "who settles it, for the evidence", .env = "USER"),
     OPT_FILTER,
     FLAG("dry-run", "list what the filters match, and settle nothing"),
@@ -707,7 +707,8 @@ static const struct example_def migrate_examples[] = {
 static const char *const doctor_text[] = {
     "Checks the store, the server that holds it, if any, and the machine. Each check is PASS, "
     "WARN or FAIL, with what to do about it. With --server, asks a server elsewhere whether it is "
-    "ready, whether the token may read operations, and how many of them are unknown.",
+    "ready, whether the token may read operations, and what waits for a person: unknown "
+    "operations and deliveries, blocked commands, uncertain effects.",
     NULL,
 };
 

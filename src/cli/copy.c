@@ -47,19 +47,20 @@ static int print_text(
 {
     char size[32];
     if (cli_flag(cli, "dry-run")) {
-        out_text("would copy %llu records and %llu entries in %llu chains to '%s'\n",
-            (unsigned long long)result->records, (unsigned long long)result->entries,
-            (unsigned long long)result->chains, to);
+        out_text("would copy %s and %s in %s to '%s'\n",
+            COUNTED(result->records, "record", "records"),
+            COUNTED(result->entries, "entry", "entries"),
+            COUNTED(result->chains, "chain", "chains"), to);
         return out_finish();
     }
-    out_text("%sok%s: '%s' has %llu records and %llu entries in %llu chains, compared and "
-             "verified: %s of bodies, %.2f s\n",
-        out_tint(TINT_GOOD), out_plain(), to, (unsigned long long)result->records,
-        (unsigned long long)result->entries, (unsigned long long)result->chains,
+    out_text("%sok%s: '%s' has %s and %s in %s, compared and verified: %s of bodies, %.2f s\n",
+        out_tint(TINT_GOOD), out_plain(), to, COUNTED(result->records, "record", "records"),
+        COUNTED(result->entries, "entry", "entries"), COUNTED(result->chains, "chain", "chains"),
         text_put_size(size, result->body_bytes), seconds);
     if (result->entries_had + result->records_had > 0) {
-        out_text("continued: %llu entries and %llu records were there already\n",
-            (unsigned long long)result->entries_had, (unsigned long long)result->records_had);
+        out_text("continued: the target already had %s and %s\n",
+            COUNTED(result->entries_had, "entry", "entries"),
+            COUNTED(result->records_had, "record", "records"));
     }
     return out_finish();
 }
@@ -69,13 +70,13 @@ static void say_next(const struct copy_result *result, const struct copy_options
 {
     uint64_t foreign = result->sealed - result->sealed_own;
     if (result->sealed_own > 0 && !result->key_copied) {
-        cli_say("%llu bodies are encrypted with '%s/body.key'",
-            (unsigned long long)result->sealed_own, options->from_dir);
+        cli_say("%s encrypted with '%s/body.key'",
+            COUNTED(result->sealed_own, "body is", "bodies are"), options->from_dir);
         cli_hint("name that file in secrets.key_file of every process of the new store");
     }
     if (foreign > 0) {
-        cli_say("%llu bodies are encrypted with a key that is not in the source's directory",
-            (unsigned long long)foreign);
+        cli_say("%s encrypted with a key that is not in the source's directory",
+            COUNTED(foreign, "body is", "bodies are"));
         cli_hint("give the new store the same secrets.key_file as the old one");
     }
     cli_say("the source is as it was; do not serve it again: each store would grant the same keys");

@@ -37,7 +37,7 @@ static int print_json(const struct demo_result *result, const struct demo_option
     return out_json_end(&whole);
 }
 
-static int play(struct cli *cli, const struct demo_options *options)
+static int run_demo(struct cli *cli, const struct demo_options *options)
 {
     struct demo_result result;
     struct once_error error = {0};
@@ -71,5 +71,5 @@ int cmd_demo(struct cli *cli)
         return code;
     }
     (void)snprintf(store, sizeof store, "journal:%s/data", dir);
-    return play(cli, &options);
+    return run_demo(cli, &options);
 }

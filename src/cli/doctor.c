@@ -29,6 +29,7 @@ static const char *const verdict_names[] = {"PASS", "WARN", "FAIL"};
 #define SPACE_FAIL_BYTES (UINT64_C(128) << 20) /* two segments: it may stop at any moment */
 enum { FLUSH_WARN_NS = 50000000 };             /* a disk that makes callers wait */
 enum { SKEW_WARN_MS = 5000 }; /* the server's clock counts, but logs seem out of step */
+enum { WAITING_LISTS = 4 };   /* in which something may wait for a person */
 
 struct doctor {
     struct cli *cli;
@@ -183,10 +184,9 @@ static void check_size(struct doctor *doctor, const struct inspect_facts *facts)
 {
     char size[32];
     char index[32];
-    examine(doctor, VERDICT_PASS, "size", NULL,
-        "%s in %llu segments, of which %llu squeezed; index %s", text_put_size(size, facts->bytes),
-        (unsigned long long)facts->segments, (unsigned long long)facts->segments_squeezed,
-        text_put_size(index, facts->index_bytes));
+    examine(doctor, VERDICT_PASS, "size", NULL, "%s in %s, of which %llu squeezed; index %s",
+        text_put_size(size, facts->bytes), COUNTED(facts->segments, "segment", "segments"),
+        (unsigned long long)facts->segments_squeezed, text_put_size(index, facts->index_bytes));
     if (facts->save_failed) {
         examine(doctor, VERDICT_WARN, "index", "make room and see that you may write there",
             "the last attempt to save the index failed; starting takes longer");
@@ -208,8 +208,8 @@ static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
     }
     int64_t seconds = (cli_now_ms() - facts->unknown_since_ms) / 1000;
     examine(doctor, VERDICT_WARN, "unknown",
-        "once ls --status unknown, then once why and once resolve",
-        "%llu unknown operation(s), the oldest for %s", (unsigned long long)facts->unknown,
+        "once ls --status unknown, then once why and once resolve", "%s, the oldest for %s",
+        COUNTED(facts->unknown, "unknown operation", "unknown operations"),
         text_put_duration(age, seconds * 1000));
 }
 
@@ -236,9 +236,9 @@ static void check_shared(struct doctor *doctor, const struct inspect_facts *fact
             "change the server's settings, or see what the store promises with these", "%s",
             facts->cautions[i]);
     }
-    examine(doctor, VERDICT_PASS, "processes", NULL,
-        "%llu write to it now; %llu chain(s) of evidence", (unsigned long long)facts->processes,
-        (unsigned long long)facts->chains);
+    examine(doctor, VERDICT_PASS, "processes", NULL, "%llu write to it now; %s",
+        (unsigned long long)facts->processes,
+        COUNTED(facts->chains, "chain of evidence", "chains of evidence"));
 }
 
 /* Checks the contents of the store. *ret_way: how its URL says that it writes. */
@@ -334,13 +334,50 @@ static bool is_empty(const char *path)
     return dir != NULL && count <= 2;
 }
 
+/* What waits for a person in one list of a server. False: the list cannot be read. */
+static bool check_waiting(
+    struct doctor *doctor, struct remote *remote, size_t which, int *ret_http_status)
+{
+    static const struct {
+        const char *target;
+        const char *check;
+        const char *member;
+        const char *one;
+        const char *many;
+        const char *hint;
+    } lists[WAITING_LISTS] = {
+        {"/v1/operations?status=unknown&limit=1000", "unknown", "operations", "unknown operation",
+            "unknown operations", "once ls --status unknown, then once why and once resolve"},
+        {"/v1/commands?status=blocked&limit=1000", "commands", "commands", "blocked command",
+            "blocked commands", "once ls commands --status blocked, then once show"},
+        {"/v1/effects?uncertain=true&limit=1000", "effects", "effects", "uncertain effect",
+            "uncertain effects", "once ls effects --status uncertain, then once show"},
+        {"/v1/deliveries?status=unknown&limit=1000", "deliveries", "deliveries", "unknown delivery",
+            "unknown deliveries", "once ls deliveries --status unknown, then once show"},
+    };
+    struct remote_answer answer = {0};
+    bool is_answered = remote_ask(remote, lists[which].target, SLICE_EMPTY, &doctor->cli->arena,
+                           &answer) == CLI_OK;
+    *ret_http_status = is_answered ? answer.status : 0;
+    const struct json_value *found =
+        is_answered ? json_find(answer.root, slice_str(lists[which].member)) : NULL;
+    if (!is_answered || answer.status != 200 || !json_is(found, JSON_ARRAY)) {
+        return false;
+    }
+    bool has_more = json_is(json_find(answer.root, SLICE_LIT("next")), JSON_STRING);
+    examine(doctor, found->count == 0 ? VERDICT_PASS : VERDICT_WARN, lists[which].check,
+        found->count == 0 ? NULL : lists[which].hint, "%s%s",
+        COUNTED(found->count, lists[which].one, lists[which].many), has_more ? " or more" : "");
+    return true;
+}
+
 /* A server elsewhere: whether it is ready, and what waits for an operator there. */
 static void check_remote(struct doctor *doctor, struct remote *remote)
 {
     struct remote_answer answer = {0};
-    struct arena *arena = &doctor->cli->arena;
     const char *url = remote_url(remote);
-    if (remote_ask(remote, "/readyz", SLICE_EMPTY, arena, &answer) != CLI_OK) {
+    int status = 0;
+    if (remote_ask(remote, "/readyz", SLICE_EMPTY, &doctor->cli->arena, &answer) != CLI_OK) {
         examine(doctor, VERDICT_FAIL, "server", "check that it is running and reachable",
             "%s does not answer", url);
         return;
@@ -349,22 +386,16 @@ static void check_remote(struct doctor *doctor, struct remote *remote)
     examine(doctor, is_ready ? VERDICT_PASS : VERDICT_FAIL, "server",
         is_ready ? NULL : "once doctor on its own machine says why", "%s %s: it answers %d", url,
         is_ready ? "is ready" : "is not ready", answer.status);
-    if (remote_ask(remote, "/v1/operations?status=unknown&limit=1000", SLICE_EMPTY, arena,
-            &answer) != CLI_OK) {
-        return;
-    }
-    const struct json_value *found = json_find(answer.root, SLICE_LIT("operations"));
-    if (answer.status != 200 || !json_is(found, JSON_ARRAY)) {
+    if (check_waiting(doctor, remote, 0, &status)) {
+        examine(doctor, VERDICT_PASS, "token", NULL, "operations can be read");
+        for (size_t i = 1; i < WAITING_LISTS; i++) {
+            (void)check_waiting(doctor, remote, i, &status); /* an older server has only some */
+        }
+    } else if (status != 0) {
         examine(doctor, VERDICT_WARN, "token",
             "ONCE_TOKEN holds the token of the caller; reading needs operate or audit",
-            "operations cannot be read: it answers %d", answer.status);
-        return;
+            "operations cannot be read: it answers %d", status);
     }
-    examine(doctor, VERDICT_PASS, "token", NULL, "operations can be read");
-    examine(doctor, found->count == 0 ? VERDICT_PASS : VERDICT_WARN, "unknown",
-        found->count == 0 ? NULL : "once ls --status unknown, then once why and once resolve",
-        found->count < 1000 ? "%u unknown operation(s)" : "%u unknown operations or more",
-        found->count);
 }
 
 /* Only users of queues need one of them. */

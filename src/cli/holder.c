@@ -20,7 +20,7 @@ struct holder {
     int64_t start; /* clock ticks after boot; a reused id has a different start */
 };
 
-enum presence { PRESENT, ABSENT, NOT_TOLD };
+enum presence { PRESENT, ABSENT, UNDETERMINED };
 
 /* Fields 3 and 22 of /proc/PID/stat: a zombie counts as gone. The name in field 2 may contain
  * anything, so the fields are counted from its last ")". */
@@ -31,13 +31,13 @@ static enum presence read_start(int64_t pid, int64_t *ret_start)
     (void)snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return errno == ENOENT ? ABSENT : NOT_TOLD;
+        return errno == ENOENT ? ABSENT : UNDETERMINED;
     }
     ssize_t got = read(fd, text, sizeof text - 1);
     int error = errno;
     (void)close(fd); /* read only: nothing can be lost */
     if (got <= 0) {
-        return got < 0 && error == ESRCH ? ABSENT : NOT_TOLD;
+        return got < 0 && error == ESRCH ? ABSENT : UNDETERMINED;
     }
     text[got] = '\0';
     const char *at = strrchr(text, ')');
@@ -47,7 +47,7 @@ static enum presence read_start(int64_t pid, int64_t *ret_start)
     }
     long long start = 0;
     if (at == NULL || sscanf(at, " %lld", &start) != 1) {
-        return NOT_TOLD;
+        return UNDETERMINED;
     }
     *ret_start = start;
     return state == 'Z' || state == 'X' ? ABSENT : PRESENT;
@@ -122,7 +122,7 @@ bool holder_gone(const char *trace, int64_t *ret_pid)
         return false;
     }
     enum presence presence = read_start(holder.pid, &start);
-    if (presence == NOT_TOLD || (presence == PRESENT && start == holder.start)) {
+    if (presence == UNDETERMINED || (presence == PRESENT && start == holder.start)) {
         return false;
     }
     *ret_pid = holder.pid;

@@ -55,9 +55,9 @@ static int run_command(struct cli *cli, int argc, char **argv)
     return cli->command->run(cli);
 }
 
-/* If a stream was closed at the start, it must remain an error to write to it, and its number must
- * not go to a file of the store: so it is opened in the wrong direction. */
-static void occupy_streams(void)
+/* A stream that was closed at the start is opened in the wrong direction: writing to it remains an
+ * error, and no file of the store gets its number. */
+static void fill_closed_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (fcntl(fd, F_GETFD) < 0) {
@@ -68,7 +68,7 @@ static void occupy_streams(void)
 
 int main(int argc, char **argv)
 {
-    occupy_streams();
+    fill_closed_streams();
     /* Writing to a closed pipe must be an error, which out_finish reports, not a silent death. */
     (void)signal(SIGPIPE, SIG_IGN);
     int dumped = dump(argc, argv);

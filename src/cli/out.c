@@ -80,6 +80,14 @@ const char *out_tint(enum tint tint)
     return out_colour() ? escapes[tint] : "";
 }
 
+const char *out_counted(
+    char ret_text[OUT_COUNT_BYTES], uint64_t count, const char *one, const char *many)
+{
+    (void)snprintf(
+        ret_text, OUT_COUNT_BYTES, "%llu %s", (unsigned long long)count, count == 1 ? one : many);
+    return ret_text;
+}
+
 const char *out_plain(void)
 {
     return out_colour() ? "\033[0m" : "";

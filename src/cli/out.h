@@ -32,6 +32,13 @@ enum tint { TINT_GOOD, TINT_WARN, TINT_BAD, TINT_FAINT, TINT_BOLD };
 const char *out_tint(enum tint tint);
 const char *out_plain(void);
 
+/* A count with its unit: "1 entry", "2 entries". The text of COUNTED is valid in the block around
+ * it. */
+enum { OUT_COUNT_BYTES = 64 };
+const char *out_counted(
+    char ret_text[OUT_COUNT_BYTES], uint64_t count, const char *one, const char *many);
+#define COUNTED(count, one, many) out_counted((char[OUT_COUNT_BYTES]){0}, count, one, many)
+
 /* Print the text and a newline. 0, or an exit code after writing the message. */
 int jsonw_print(struct jsonw *json);
 

@@ -57,7 +57,7 @@ static int print_tally(struct cli *cli, struct jsonw *json, const struct policy_
         jsonw_close(json, '}');
         return jsonw_print(json);
     }
-    out_text("%zu case%s, %zu failed\n", tally->count, tally->count == 1 ? "" : "s", tally->failed);
+    out_text("%s, %zu failed\n", COUNTED(tally->count, "case", "cases"), tally->failed);
     return out_finish();
 }
 

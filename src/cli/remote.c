@@ -313,7 +313,7 @@ int remote_get(
 /* ---- refusals ---------------------------------------------------------------------------- */
 
 /* Text from outside, made fit for a message: printable, one line, bounded. */
-static const char *tame(struct slice text, char ret_text[ERR_TEXT_BYTES_MAX])
+static const char *printable(struct slice text, char ret_text[ERR_TEXT_BYTES_MAX])
 {
     size_t len = text.len < ERR_TEXT_BYTES_MAX - 1 ? text.len : ERR_TEXT_BYTES_MAX - 1;
     for (size_t i = 0; i < len; i++) {
@@ -336,7 +336,8 @@ void remote_refusal(
         hint = "is it a Once server? Its address ends where /v1 would begin";
     } else {
         shown = shown.len > 0 ? shown : answer->code;
-        backend_error(error, ONCE_E_UNAVAILABLE, "%s (%d)", tame(shown, detail), answer->status);
+        backend_error(
+            error, ONCE_E_UNAVAILABLE, "%s (%d)", printable(shown, detail), answer->status);
     }
     if (answer->code.len > 0 && answer->status == 401) {
         hint = "ONCE_TOKEN holds the token of the caller";

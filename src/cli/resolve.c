@@ -128,7 +128,7 @@ static int check_options(const struct cli *cli, bool *ret_is_many)
         return cli_usage(cli, "resolve: --fence and --effect-id are of one operation");
     }
     if (code == CLI_OK && *ret_is_many && cli_flag(cli, "attempt")) {
-        return cli_usage(cli, "resolve: --attempt is of one effect");
+        return cli_usage(cli, "resolve: --attempt is of one effect or command");
     }
     return code;
 }

@@ -168,17 +168,17 @@ static bool settle(struct run *run, const struct settlement *settlement)
 
 /* ---- run --------------------------------------------------------------------------------- */
 
-enum { GIVEN = 4, GIVEN_BYTES_MAX = 320 }; /* for the command; a key has at most 255 bytes */
+enum { VARIABLES = 4, VARIABLE_BYTES_MAX = 320 }; /* for the command; a key has at most 255 bytes */
 
-static const char *const given_names[GIVEN] = {
+static const char *const variable_names[VARIABLES] = {
     "ONCE_OPERATION_ID", "ONCE_FENCE", "ONCE_ATTEMPT", "ONCE_IDEMPOTENCY_KEY"};
 
 /* Whether the variable is one of these: an inherited value belongs to an outer once run. */
-static bool is_given_name(const char *variable)
+static bool is_own_variable(const char *variable)
 {
-    for (size_t i = 0; i < GIVEN; i++) {
-        size_t len = strlen(given_names[i]);
-        if (strncmp(variable, given_names[i], len) == 0 && variable[len] == '=') {
+    for (size_t i = 0; i < VARIABLES; i++) {
+        size_t len = strlen(variable_names[i]);
+        if (strncmp(variable, variable_names[i], len) == 0 && variable[len] == '=') {
             return true;
         }
     }
@@ -195,24 +195,24 @@ static char **child_environment(struct run *run)
     while (environ[count] != NULL) {
         count++;
     }
-    char **list = arena_zalloc(arena, (count + GIVEN + 1) * sizeof *list);
-    char(*given)[GIVEN_BYTES_MAX] = arena_alloc(arena, GIVEN * sizeof *given);
+    char **list = arena_zalloc(arena, (count + VARIABLES + 1) * sizeof *list);
+    char(*given)[VARIABLE_BYTES_MAX] = arena_alloc(arena, VARIABLES * sizeof *given);
     if (list == NULL || given == NULL) {
         return NULL;
     }
     size_t used = 0;
     for (size_t i = 0; i < count; i++) {
-        if (!is_given_name(environ[i])) {
+        if (!is_own_variable(environ[i])) {
             list[used++] = environ[i];
         }
     }
-    (void)snprintf(given[0], GIVEN_BYTES_MAX, "%s=%s", given_names[0], grant->operation_id);
-    (void)snprintf(
-        given[1], GIVEN_BYTES_MAX, "%s=%llu", given_names[1], (unsigned long long)grant->fence);
-    (void)snprintf(
-        given[2], GIVEN_BYTES_MAX, "%s=%llu", given_names[2], (unsigned long long)grant->attempt);
-    (void)snprintf(given[3], GIVEN_BYTES_MAX, "%s=%s", given_names[3], run->key);
-    for (size_t i = 0; i < GIVEN; i++) {
+    (void)snprintf(given[0], VARIABLE_BYTES_MAX, "%s=%s", variable_names[0], grant->operation_id);
+    (void)snprintf(given[1], VARIABLE_BYTES_MAX, "%s=%llu", variable_names[1],
+        (unsigned long long)grant->fence);
+    (void)snprintf(given[2], VARIABLE_BYTES_MAX, "%s=%llu", variable_names[2],
+        (unsigned long long)grant->attempt);
+    (void)snprintf(given[3], VARIABLE_BYTES_MAX, "%s=%s", variable_names[3], run->key);
+    for (size_t i = 0; i < VARIABLES; i++) {
         list[used++] = given[i];
     }
     return list;

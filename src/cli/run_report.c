@@ -94,9 +94,10 @@ static void say_missing(const char *id, const struct recording *recording)
         cli_say("the output of %s is no longer retained; its exit code was %d", id,
             recording->exit_code);
     } else if (dropped > 0) {
-        cli_say("%llu bytes of the output of %s were not retained (standard output %llu, standard "
+        cli_say("%s of the output of %s %s not retained (standard output %llu, standard "
                 "error %llu)",
-            (unsigned long long)dropped, id, (unsigned long long)recording->dropped[CAPTURE_STDOUT],
+            COUNTED(dropped, "byte", "bytes"), id, dropped == 1 ? "was" : "were",
+            (unsigned long long)recording->dropped[CAPTURE_STDOUT],
             (unsigned long long)recording->dropped[CAPTURE_STDERR]);
     }
 }

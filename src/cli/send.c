@@ -64,7 +64,7 @@ static int choose_key(struct cli *cli, struct once_client *client, const char *m
 /* ---- the result -------------------------------------------------------------------------- */
 
 /* A word from outside, made safe for a terminal. */
-static const char *tame(const char *word)
+static const char *printable(const char *word)
 {
     return strspn(word, "abcdefghijklmnopqrstuvwxyz_") == strlen(word) ? word : "?";
 }
@@ -76,7 +76,7 @@ static void show_attempt(void *context, const struct once_attempt *attempt)
         cli_say("attempt %d: %s", attempt->number, attempt->why);
     } else {
         cli_say("attempt %d: %d%s%s", attempt->number, attempt->status,
-            attempt->decision[0] == '\0' ? "" : " ", tame(attempt->decision));
+            attempt->decision[0] == '\0' ? "" : " ", printable(attempt->decision));
     }
     if (attempt->sleep_ms >= 0) {
         cli_say("again in %lld ms", (long long)attempt->sleep_ms);

@@ -303,8 +303,7 @@ static void show_text(const char *path, const struct config *config)
     }
     out_text("%-8s%s\n", "store", secret_url_put(store, config->store));
     if (config->has_auth) {
-        out_text("%-8s%llu token%s\n", "auth", (unsigned long long)config->token_count,
-            config->token_count == 1 ? "" : "s");
+        out_text("%-8s%s\n", "auth", COUNTED(config->token_count, "token", "tokens"));
     } else {
         out_text("%-8soff: every client is tenant default, with every right\n", "auth");
     }

@@ -42,8 +42,7 @@ static void put_gateway(struct buf *out, const struct serve *serve)
         buf_printf(out, "%s%s", i == 0 ? " -> " : ", ", route->upstreams[i]);
     }
     if (gateway->route_count > 1) {
-        buf_printf(out, " and %zu more route%s", gateway->route_count - 1,
-            gateway->route_count == 2 ? "" : "s");
+        buf_printf(out, " and %s", COUNTED(gateway->route_count - 1, "more route", "more routes"));
     }
 }
 
@@ -79,11 +78,11 @@ static void put_gateway_curl(struct buf *out, const struct serve *serve)
 static void put_store(struct buf *out, const struct serve *serve)
 {
     const struct server_facts *facts = server_facts(serve->server);
-    buf_printf(out, "%s: %llu operation%s, %llu in progress, %llu unknown", facts->store,
-        (unsigned long long)facts->operations, facts->operations == 1 ? "" : "s",
+    buf_printf(out, "%s: %s, %llu in progress, %llu unknown", facts->store,
+        COUNTED(facts->operations, "operation", "operations"),
         (unsigned long long)facts->in_progress, (unsigned long long)facts->unknown);
     if (facts->writes != SERVER_WRITES_ELSEWHERE) { /* else others write most of it */
-        buf_printf(out, "; %llu entries of evidence", (unsigned long long)facts->entries);
+        buf_printf(out, "; %s of evidence", COUNTED(facts->entries, "entry", "entries"));
     }
 }
 
@@ -121,7 +120,7 @@ static void put_begin(struct buf *out, const struct serve *serve)
 
 /* Three commands to paste in the first minute, for sh, bash and zsh. The first keeps the grant in a
  * variable for the second; pasting it again does not lose the grant. */
-static void put_pastes(struct buf *out, const struct serve *serve)
+static void put_first_commands(struct buf *out, const struct serve *serve)
 {
     buf_str(out, "paste these lines, one after another, into a second terminal: begin, seal, and "
                  "the same begin again\ngrant=$(");
@@ -162,7 +161,7 @@ static void put_first_steps(struct buf *out, const struct serve *serve)
         put_gateway_curl(out, serve);
         buf_char(out, '\n');
     } else {
-        put_pastes(out, serve);
+        put_first_commands(out, serve);
     }
 }
 

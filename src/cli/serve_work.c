@@ -137,8 +137,7 @@ static void text_effect(const void *item)
     if (effect->connector->protocol == CONFIG_PROTOCOL_HTTP) {
         out_text("%s %s, ", effect->method, effect->path == NULL ? "/" : effect->path);
     }
-    out_text(
-        "%llu attempt%s", (unsigned long long)effect->attempts, effect->attempts == 1 ? "" : "s");
+    out_text("%s", COUNTED(effect->attempts, "attempt", "attempts"));
     if (effect->deadline_ms > 0) {
         out_text(" within %s", text_put_duration(deadline, effect->deadline_ms));
     }
@@ -176,11 +175,12 @@ static void text_source(const void *item)
 {
     const struct config_source *source = item;
     char total[32];
-    out_text("%s -> %s\n%-8sPOST /in/%s, %s, %s, tenant %s, %llu attempts, timeout %s\n",
-        source->name, target_of(source), "", source->name,
+    out_text("%s -> %s\n%-8sPOST /in/%s, %s, %s, tenant %s, %s, timeout %s\n", source->name,
+        target_of(source), "", source->name,
         config_choice_of(config_source_options, "preset", source->preset),
         source->mode == CONFIG_MODE_SYNC ? "sync" : "async", source->tenant,
-        (unsigned long long)source->attempts_max, text_put_duration(total, source->total_ms));
+        COUNTED(source->attempts_max, "attempt", "attempts"),
+        text_put_duration(total, source->total_ms));
 }
 
 static void text_queue(const void *item)
@@ -188,10 +188,11 @@ static void text_queue(const void *item)
     const struct config_source *queue = item;
     char from[SECRET_URL_BYTES_MAX];
     char total[32];
-    out_text("%s -> %s\n%-8s%s\n%-8s%s, tenant %s, %llu attempts, timeout %s\n", queue->name,
-        target_of(queue), "", secret_url_put(from, queue->from), "",
+    out_text("%s -> %s\n%-8s%s\n%-8s%s, tenant %s, %s, timeout %s\n", queue->name, target_of(queue),
+        "", secret_url_put(from, queue->from), "",
         config_choice_of(config_source_options, "format", queue->format), queue->tenant,
-        (unsigned long long)queue->attempts_max, text_put_duration(total, queue->total_ms));
+        COUNTED(queue->attempts_max, "attempt", "attempts"),
+        text_put_duration(total, queue->total_ms));
 }
 
 static void text_tool(const void *item)
@@ -344,8 +345,7 @@ void serve_work_lines(struct buf *out, const struct config *config)
     for (size_t s = 0; s < SERVED; s++) {
         struct items items = items_of(config, s);
         if (items.count > 0) {
-            buf_printf(out, "\n%zu %s", items.count,
-                items.count == 1 ? items.section->one : items.section->many);
+            buf_printf(out, "\n%s", COUNTED(items.count, items.section->one, items.section->many));
         }
         serve_facts_put(out, &(struct serve_facts){.many = items.section->many,
                                  .count = items.count,

@@ -20,7 +20,8 @@ static void line_of(const char *name, const struct operation *operation, const c
 
 static void print_bytes(const char *name, struct slice bytes)
 {
-    out_text("%s--- %s, %zu bytes%s\n", out_tint(TINT_FAINT), name, bytes.len, out_plain());
+    out_text("%s--- %s, %s%s\n", out_tint(TINT_FAINT), name, COUNTED(bytes.len, "byte", "bytes"),
+        out_plain());
     out_safe_lines(bytes);
     if (bytes.len > 0 && bytes.data[bytes.len - 1] != '\n') {
         out_text("\n");
@@ -40,11 +41,11 @@ static void print_recording(const struct operation *operation, const struct reco
     uint64_t dropped = recording->dropped[0] + recording->dropped[1];
     uint64_t kept = recording->kept[0] + recording->kept[1];
     out_text("%-14s %d\n", "code", recording->exit_code);
-    out_text("%-14s %llu bytes%s\n", "outcome",
-        (unsigned long long)(kept > 0 ? kept : operation->outcome.bytes),
+    out_text("%-14s %s%s\n", "outcome",
+        COUNTED(kept > 0 ? kept : operation->outcome.bytes, "byte", "bytes"),
         recording->gone ? ", no longer retained" : "");
     if (dropped > 0) {
-        out_text("%-14s %llu bytes of output\n", "not retained", (unsigned long long)dropped);
+        out_text("%-14s %s of output\n", "not retained", COUNTED(dropped, "byte", "bytes"));
     }
     if (!recording->gone && kept > 0) {
         recording_each(recording, print_piece, NULL);
@@ -80,7 +81,7 @@ static void print_sealed(struct cli *cli, const struct operation_outcome *outcom
     if (is_http) {
         print_fields(cli, outcome->meta);
     }
-    out_text("%-14s %llu bytes%s\n", "outcome", (unsigned long long)outcome->bytes,
+    out_text("%-14s %s%s\n", "outcome", COUNTED(outcome->bytes, "byte", "bytes"),
         outcome->is_retained ? "" : ", no longer retained");
     if (outcome->is_retained && outcome->body.len > 0) {
         print_bytes(is_http ? "body" : "outcome", outcome->body);

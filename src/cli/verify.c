@@ -10,8 +10,8 @@
 
 static bool progress(void *context, const struct verify_progress *now)
 {
-    bar_draw(context, now->bytes_done, now->bytes_total, "%llu entries",
-        (unsigned long long)now->entries);
+    bar_draw(context, now->bytes_done, now->bytes_total, "%s",
+        COUNTED(now->entries, "entry", "entries"));
     return true;
 }
 
@@ -119,34 +119,33 @@ static void print_journal(const struct verify_result *result, double seconds)
             (unsigned long long)result->last_seq);
     }
     if (result->inherits && result->damage_count == 0) {
-        out_text("the evidence of the store that this one was copied from is whole too: %llu "
-                 "chains in all, and every version of a record was decided once\n",
-            (unsigned long long)result->chains);
+        out_text("the evidence of the store that this one was copied from is whole too: %s in "
+                 "all, and every version of a record was decided once\n",
+            COUNTED(result->chains, "chain", "chains"));
     }
-    out_text("checked %llu entries, %llu records, %llu bodies, %llu checkpoints in %llu segments: "
-             "%s in %.2f s, %s/s\n",
-        (unsigned long long)result->entries, (unsigned long long)result->records,
-        (unsigned long long)result->bodies, (unsigned long long)result->checkpoints,
-        (unsigned long long)result->segments, text_put_size(size, result->bytes), seconds,
-        text_put_size(rate, (uint64_t)((double)result->bytes / seconds)));
+    out_text("checked %s, %s, %s, %s in %s: %s in %.2f s, %s/s\n",
+        COUNTED(result->entries, "entry", "entries"), COUNTED(result->records, "record", "records"),
+        COUNTED(result->bodies, "body", "bodies"),
+        COUNTED(result->checkpoints, "checkpoint", "checkpoints"),
+        COUNTED(result->segments, "segment", "segments"), text_put_size(size, result->bytes),
+        seconds, text_put_size(rate, (uint64_t)((double)result->bytes / seconds)));
 }
 
 /* The same for a store that several processes share. */
 static void print_shared(const struct verify_result *result, double seconds)
 {
     if (result->damage_count == 0) {
-        out_text("%sok%s: %llu entries in %llu chains are whole, and every version of a record was "
-                 "decided once\n",
-            out_tint(TINT_GOOD), out_plain(), (unsigned long long)result->entries,
-            (unsigned long long)result->chains);
+        out_text("%sok%s: %s in %s %s whole, and every version of a record was decided once\n",
+            out_tint(TINT_GOOD), out_plain(), COUNTED(result->entries, "entry", "entries"),
+            COUNTED(result->chains, "chain", "chains"), result->entries == 1 ? "is" : "are");
     }
-    out_text("checked %llu entries, %llu checkpoints and %llu records in %.2f s\n",
-        (unsigned long long)result->entries, (unsigned long long)result->checkpoints,
-        (unsigned long long)result->records, seconds);
+    out_text("checked %s, %s and %s in %.2f s\n", COUNTED(result->entries, "entry", "entries"),
+        COUNTED(result->checkpoints, "checkpoint", "checkpoints"),
+        COUNTED(result->records, "record", "records"), seconds);
     if (result->unchained > 0) {
-        out_text("not chained yet: %llu decisions of applications; the next process of Once that "
-                 "runs chains them\n",
-            (unsigned long long)result->unchained);
+        out_text(
+            "not chained yet: %s of applications; the next process of Once that runs does it\n",
+            COUNTED(result->unchained, "decision", "decisions"));
     }
     if (!result->has_ends) {
         out_text("not compared: the ends of the chains, because this store does not keep them\n");

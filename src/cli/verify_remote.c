@@ -234,11 +234,11 @@ static int print_text(const struct audit *audit)
         out_text("%sok%s: the entries of '%s' are valid, as far as can be checked from outside\n",
             out_tint(TINT_GOOD), out_plain(), remote_url(audit->remote));
     }
-    out_text("checked %llu entries, %llu to %llu: each against its hash, %llu against the one "
-             "before; in %llu places others are between\n",
-        (unsigned long long)audit->entries, (unsigned long long)audit->first_seq,
+    out_text("checked %s, %llu to %llu: each against its hash, %llu against the one "
+             "before; others are between them in %s\n",
+        COUNTED(audit->entries, "entry", "entries"), (unsigned long long)audit->first_seq,
         (unsigned long long)audit->last_seq, (unsigned long long)audit->links,
-        (unsigned long long)audit->gaps);
+        COUNTED(audit->gaps, "place", "places"));
     out_text("head: entry %llu, %s\n", (unsigned long long)audit->head.seq,
         audit->head_wrong  ? "which is not what the server says"
         : audit->head_seen ? "which is what the server says"

@@ -8,7 +8,7 @@
 
 enum { ENTRY_ARENA_BYTES_MAX = 4 << 20 }; /* an entry is far below a megabyte */
 
-struct story {
+struct history {
     struct cli *cli;
     struct jsonw *json; /* NULL: in words */
     struct arena arena; /* for the current entry */
@@ -91,26 +91,26 @@ static void print_entry(const struct once_entry *entry, const struct entry_words
 
 static int visit(void *context, const struct once_entry *entry)
 {
-    struct story *story = context;
+    struct history *history = context;
     struct entry_words words;
     struct slice bytes = slice_of(entry->json.data, entry->json.size);
-    story->count++;
-    arena_clear(&story->arena);
-    if (!entry_words_read(bytes, &story->arena, &words)) {
+    history->count++;
+    arena_clear(&history->arena);
+    if (!entry_words_read(bytes, &history->arena, &words)) {
         cli_say("entry %llu cannot be read", (unsigned long long)entry->seq);
         return 0;
     }
-    if (story->json == NULL) {
+    if (history->json == NULL) {
         print_entry(entry, &words);
         return out_broken() ? 1 : 0;
     }
-    jsonw_open(story->json, NULL, '{');
-    jsonw_u64(story->json, "seq", entry->seq);
-    jsonw_bytes(story->json, "decision", words.decision);
-    jsonw_bytes(story->json, "rule", words.rule);
-    jsonw_str(story->json, "because", rule_words(words.rule));
-    jsonw_raw(story->json, "entry", bytes);
-    jsonw_close(story->json, '}');
+    jsonw_open(history->json, NULL, '{');
+    jsonw_u64(history->json, "seq", entry->seq);
+    jsonw_bytes(history->json, "decision", words.decision);
+    jsonw_bytes(history->json, "rule", words.rule);
+    jsonw_str(history->json, "because", rule_words(words.rule));
+    jsonw_raw(history->json, "entry", bytes);
+    jsonw_close(history->json, '}');
     return 0;
 }
 
@@ -139,42 +139,42 @@ static void introduce(const struct operation *operation)
 int why_put(
     struct cli *cli, struct backend *backend, const struct operation *operation, struct jsonw *json)
 {
-    struct story story = {.cli = cli, .json = json};
+    struct history history = {.cli = cli, .json = json};
     const char *id = operation_id(operation, &cli->arena);
     if (id == NULL) {
         cli_say("out of memory");
         return CLI_UNAVAILABLE;
     }
-    arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
+    arena_init(&history.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
     jsonw_open(json, NULL, '{');
     jsonw_raw(json, "operation", operation->json);
     jsonw_str(json, "advice", advice(operation->status));
     jsonw_open(json, "entries", '[');
-    int code = backend->ops->evidence(backend, id, NULL, visit, &story);
+    int code = backend->ops->evidence(backend, id, NULL, visit, &history);
     jsonw_close(json, ']');
     jsonw_close(json, '}');
-    arena_release(&story.arena);
+    arena_release(&history.arena);
     return code;
 }
 
-static int print_story(
-    struct story *story, struct backend *backend, const struct operation *operation)
+static int print_history(
+    struct history *history, struct backend *backend, const struct operation *operation)
 {
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
-    const char *id = operation_id(operation, &story->cli->arena);
+    const char *id = operation_id(operation, &history->cli->arena);
     int code = CLI_OK;
     if (id == NULL) {
         cli_say("out of memory");
         return CLI_UNAVAILABLE;
     }
     buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
-    if (story->cli->json) {
-        code = why_put(story->cli, backend, operation, &json);
+    if (history->cli->json) {
+        code = why_put(history->cli, backend, operation, &json);
         code = code == CLI_OK ? jsonw_print(&json) : code;
     } else {
         introduce(operation);
-        code = backend->ops->evidence(backend, id, NULL, visit, story);
+        code = backend->ops->evidence(backend, id, NULL, visit, history);
         code = code == CLI_OK ? out_finish_listing() : code;
     }
     buf_release(&bytes);
@@ -183,21 +183,21 @@ static int print_story(
 
 /* For records that Once executes itself: every decision, without an operation's document before
  * it. */
-static int print_entries(struct story *story, struct backend *backend, const char *id)
+static int print_entries(struct history *history, struct backend *backend, const char *id)
 {
     struct buf bytes;
     struct jsonw json = {.out = &bytes};
     buf_init(&bytes, &mem_libc, 8U * LIMIT_OUTCOME_BYTES_MAX);
-    if (story->cli->json) {
-        story->json = &json;
+    if (history->cli->json) {
+        history->json = &json;
         jsonw_open(&json, NULL, '{');
         jsonw_open(&json, "entries", '[');
     }
-    int code = backend->ops->evidence(backend, id, NULL, visit, story);
-    if (code == CLI_OK && story->count == 0) {
+    int code = backend->ops->evidence(backend, id, NULL, visit, history);
+    if (code == CLI_OK && history->count == 0) {
         cli_say("no entry is about '%s'", id);
         code = CLI_DATA;
-    } else if (code == CLI_OK && story->cli->json) {
+    } else if (code == CLI_OK && history->cli->json) {
         jsonw_close(&json, ']');
         jsonw_close(&json, '}');
         code = jsonw_print(&json);
@@ -212,7 +212,7 @@ int cmd_why(struct cli *cli)
 {
     struct backend backend;
     const struct operation *operation = NULL;
-    struct story story = {.cli = cli};
+    struct history history = {.cli = cli};
     const char *id = cli->operand_count > 0 ? cli->operands[0] : NULL;
     const struct work_kind *kind = NULL;
     int code = work_find(cli, &id, &kind);
@@ -220,17 +220,17 @@ int cmd_why(struct cli *cli)
     if (code != CLI_OK) {
         return code;
     }
-    arena_init(&story.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
+    arena_init(&history.arena, &mem_libc, ENTRY_ARENA_BYTES_MAX);
     if (kind != NULL) {
         code = work_name(cli, backend.remote, kind, id, &id);
-        code = code != CLI_OK ? code : print_entries(&story, &backend, id);
-        arena_release(&story.arena);
+        code = code != CLI_OK ? code : print_entries(&history, &backend, id);
+        arena_release(&history.arena);
         backend_close(&backend);
         return code;
     }
     code = operation_find(cli, &backend, &operation);
-    code = code != CLI_OK ? code : print_story(&story, &backend, operation);
-    arena_release(&story.arena);
+    code = code != CLI_OK ? code : print_history(&history, &backend, operation);
+    arena_release(&history.arena);
     backend_close(&backend);
     return code;
 }

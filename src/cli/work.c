@@ -584,8 +584,11 @@ int work_resolve(struct cli *cli, const struct work_kind *kind, const char *id)
     } else {
         jsonw_str_some(&json, is_effect ? "provider_ref" : "effect_id", cli_text(cli, "effect-id"));
     }
-    if (is_effect && cli_flag(cli, "attempt")) {
+    if ((is_effect || is_command) && cli_flag(cli, "attempt")) {
         jsonw_u64(&json, "attempt", (uint64_t)cli_count(cli, "attempt"));
+    }
+    if (!is_effect && !is_command && cli_flag(cli, "fence")) {
+        jsonw_u64(&json, "fence", (uint64_t)cli_count(cli, "fence"));
     }
     jsonw_close(&json, '}');
     return code == CLI_OK ? act(cli, kind, id, "resolve", &body) : code;

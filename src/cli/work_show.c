@@ -1,4 +1,4 @@
-/* Prints one command, effect or delivery: its document, and its story from the evidence. */
+/* Prints one command, effect or delivery: its document, and its history from the evidence. */
 #include <stdio.h>
 #include <string.h>
 
@@ -36,8 +36,8 @@ static void print_member(struct slice text, const char *prefix, const struct jso
     out_text("\n");
 }
 
-/* Of a command, what its other lines or the story below them say: --json has it. */
-static bool is_said(const struct json_value *root, struct slice name)
+/* Members of a command that its other lines or its history show; --json has them. */
+static bool is_shown_elsewhere(const struct json_value *root, struct slice name)
 {
     struct slice own = cli_member(root, SLICE_LIT("command_id"));
     return json_find(root, SLICE_LIT("lifecycle")) != NULL &&
@@ -46,13 +46,14 @@ static bool is_said(const struct json_value *root, struct slice name)
                (slice_is(name, "operation_id") && slice_equal(cli_member(root, name), own)));
 }
 
-/* Print a member of the document. Of an intent the target: the rest is the command's name. */
+/* Print a member of the document. Of an intent, only the target is printed: the rest is the
+ * command's name. */
 static void print_one(
     struct slice text, const struct json_value *root, const struct json_member *member)
 {
     struct slice name = json_text(&member->name);
     bool is_intent = slice_is(name, "intent") && json_is(&member->value, JSON_OBJECT);
-    if (is_said(root, name)) {
+    if (is_shown_elsewhere(root, name)) {
         return;
     }
     if (!is_intent) {
@@ -120,7 +121,7 @@ static void print_entry(const struct json_value *entry)
 }
 
 /* All of its entries, page by page. A caller that may not read evidence sees only the document. */
-static void print_story(struct remote *remote, const char *id)
+static void print_history(struct remote *remote, const char *id)
 {
     char cursor[CURSOR_BYTES_MAX] = "";
     bool is_last = false;
@@ -143,18 +144,18 @@ static void print_story(struct remote *remote, const char *id)
     arena_release(&arena);
 }
 
-/* Its own story, and that of the effect that undoes it. */
-static void print_stories(
+/* Its own history, and that of the effect that undoes it. */
+static void print_histories(
     struct cli *cli, struct remote *remote, const char *id, const struct json_value *root)
 {
     struct operation undo = {
         .id = cli_member(json_find(root, SLICE_LIT("compensation")), SLICE_LIT("effect_id"))};
     out_text("\n");
-    print_story(remote, id);
+    print_history(remote, id);
     const char *undo_id = undo.id.len > 0 ? operation_id(&undo, &cli->arena) : NULL;
     if (undo_id != NULL) {
         out_text("\nundone by %s\n", undo_id);
-        print_story(remote, undo_id);
+        print_history(remote, undo_id);
     }
 }
 
@@ -175,7 +176,7 @@ int work_show(struct cli *cli, const struct work_kind *kind, const char *typed)
         out_text("\n");
     } else if (code == CLI_OK && escaped != NULL) {
         print_document(kind, answer.text, answer.root);
-        print_stories(cli, remote, id, answer.root);
+        print_histories(cli, remote, id, answer.root);
     }
     int written = out_finish_listing();
     remote_free(remote);

@@ -208,7 +208,7 @@ def test_doctor_asks_a_server(once):
         done = once("doctor", "--server", address)
         assert done.code == 0, done
         assert re.search(rf"PASS  server +{re.escape(address)} is ready", done.text)
-        assert re.search(r"WARN  unknown +1 unknown operation\(s\)\n +fix: once ls", done.text)
+        assert re.search(r"WARN  unknown +1 unknown operation\n +fix: once ls", done.text)
         fake.token = "other"
         done = once("doctor", "--server", address)
         assert done.code == 0 and re.search(r"WARN  token +operations cannot be read", done.text)

@@ -175,8 +175,8 @@ def test_a_type_of_effect_that_nobody_declares_is_named(once):
 
 
 @pytest.mark.parametrize("preset", ["standard_webhooks", "svix"])
-@pytest.mark.parametrize("secret, says", [("whsec_%%%", "is not whsec_"), ("whsec_YQ==", "1 bytes"),
-    ("whpk_YWJj", "3 bytes"), ("", "empty")])
+@pytest.mark.parametrize("secret, says", [("whsec_%%%", "is not whsec_"),
+    ("whsec_YQ==", "length 1 instead"), ("whpk_YWJj", "length 3 instead"), ("", "empty")])
 def test_a_secret_that_can_be_read_has_the_form_of_its_preset(once, tmp_path, preset, secret, says):
     place = tmp_path / "once.yaml"
     place.write_text(f"""inbox:

@@ -38,7 +38,7 @@ def test_doctor_is_content_with_a_sound_store(filled):
         "keys", "unknown")} == {"version": "PASS", "store": "PASS", "clock": "PASS",
         "processes": "PASS", "keys": "PASS", "unknown": "WARN"}
     assert found["keys"]["text"] == "2 live, 0 in progress"
-    assert re.search(r"^1 unknown operation\(s\), the oldest for \d+", found["unknown"]["text"])
+    assert re.search(r"^1 unknown operation, the oldest for \d+", found["unknown"]["text"])
     assert re.search(r"^0 write to it now; [45] chain", found["processes"]["text"])
     process = filled.start("run", "-k", "b", "--", "sh", "-c", "echo; sleep 60")
     process.stdout.readline()
