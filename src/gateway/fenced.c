@@ -7,7 +7,7 @@
  *   forward         sends the first byte to the upstream, after a durable grant (P6)
  *   on_done         its answer was captured and judged: seal, release or unknown
  *   on_long         its answer is too long to keep: seal it from its head, and stream the rest
- *                   (fenced_give.c has how answers reach the client, and which do before the seal)
+ *                   (fenced_return.c: how answers reach the client, and which do before the seal)
  *   settled         durable: the answer goes to the client (P2)
  *
  * A crash:
@@ -53,10 +53,10 @@ static const struct {
     [FENCED_RECONCILING] = {TO(ASKED), false, OUT(READY)},
     [FENCED_FORWARDED] = {TO(SETTLING) | TO(SEALING), false,
         OUT(READY) | OUT(CALLING) | OUT(CAPTURING)},
-    [FENCED_SETTLING] = {TO(GIVING) | TO(ANSWERED), true, OUT(READY) | OUT(OVER)},
+    [FENCED_SETTLING] = {TO(RETURNING) | TO(ANSWERED), true, OUT(READY) | OUT(OVER)},
     [FENCED_SEALING] = {TO(STREAMING) | TO(ANSWERED), true, OUT(HELD)},
     [FENCED_STREAMING] = {TO(ANSWERED), false, OUT(HELD) | OUT(STREAMING)},
-    [FENCED_GIVING] = {TO(ANSWERED), false, OUT(OVER)},
+    [FENCED_RETURNING] = {TO(ANSWERED), false, OUT(OVER)},
     [FENCED_ANSWERED] = {0, false, OUT(READY) | OUT(OVER)},
 };
 #undef TO
@@ -79,7 +79,7 @@ static void fenced_check(const struct fenced *fenced)
     ASSERT(fenced->in_engine == states[state].in_engine);                             /* G1 */
     ASSERT((states[state].outs & 1u << out) != 0);                                    /* G2 */
     ASSERT(fenced->fence > 0 || (out == OUTCALL_READY && state != FENCED_FORWARDED)); /* G2, P6 */
-    ASSERT((state != FENCED_GIVING && state != FENCED_STREAMING) || is_settled(fenced)); /* G3 */
+    ASSERT((state != FENCED_RETURNING && state != FENCED_STREAMING) || is_settled(fenced)); /* G3 */
 }
 
 void fenced_move(struct fenced *fenced, enum fenced_state state)
@@ -578,7 +578,7 @@ static void answer_settled(struct fenced *fenced)
                 .retry_after_ms = 1000},
             "first_seen");
     } else if (is_answered) {
-        fenced_give(fenced);
+        fenced_return(fenced);
     } else {
         struct refusal refusal = {.kind = fenced->failure, .detail = slice_str(fenced->fault.text)};
         fenced_refuse(fenced, &refusal, "first_seen");

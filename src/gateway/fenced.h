@@ -1,10 +1,10 @@
 /*
  * fenced: a request that may take effect once. fenced.c has its life, fenced_key.c its key,
- * fenced_compose.c its begin, fenced_answer.c the answers to its client, fenced_give.c the way the
+ * fenced_compose.c its begin, fenced_answer.c the answers to its client, fenced_return.c how the
  * upstream's own answer reaches the client.
  *
  *           ask            granted             the upstream's last word          settled
- *   READING ───▶ ASKED ──────────────▶ FORWARDED ─────────────────────▶ SETTLING ───────▶ GIVING
+ *   READING ───▶ ASKED ──────────────▶ FORWARDED ─────────────────────▶ SETTLING ───────▶ RETURNING
  *                │ ▲ │ unknown            │ longer than is kept         ▲                    │
  *                │ │ ▼                    └─────▶ SEALING ──▶ STREAMING │                    │
  *                │ RECONCILING                               settled │  │                    │
@@ -19,7 +19,7 @@
  *   ASKED → SETTLING         release_unsent  granted, and nothing could be sent
  *   FORWARDED → SETTLING     on_done         its last word came, or it failed
  *   FORWARDED → SEALING      on_long         its head came, and the body is longer than is kept
- *   SETTLING → GIVING        give_rest       settled; a longer answer goes piece by piece
+ *   SETTLING → RETURNING     return_rest     settled; a longer answer goes piece by piece
  *   SEALING → STREAMING      fenced_stream   settled; what follows goes through
  *   … → ANSWERED             fenced_release  the answer is the server's
  *
@@ -28,7 +28,7 @@
  *       then nobody but the engine allocates in the exchange's arena.
  *   G2  FORWARDED has an outcall that captures, SEALING and STREAMING one that is held or streams;
  *       no other state has one that is not over, and none is begun without a grant (fence > 0, P6).
- *   G3  GIVING and STREAMING: the operation is settled, durably (P2). An answer that is_live is
+ *   G3  RETURNING and STREAMING: the operation is settled, durably (P2). An answer that is_live is
  *       given in FORWARDED already, the exception of P2, and its end only in these two.
  */
 #ifndef ONCE_GATEWAY_FENCED_H
@@ -46,7 +46,7 @@ enum fenced_state {
     FENCED_SETTLING,
     FENCED_SEALING,
     FENCED_STREAMING,
-    FENCED_GIVING,
+    FENCED_RETURNING,
     FENCED_ANSWERED,
 };
 
@@ -122,8 +122,8 @@ void fenced_answer_head(struct fenced *fenced);
  * incomplete. */
 void fenced_break(struct fenced *fenced, unsigned status);
 
-/* fenced_give.c: give the upstream's own answer, settled and captured whole. */
-void fenced_give(struct fenced *fenced);
+/* fenced_return.c: give the upstream's own answer, settled and captured whole. */
+void fenced_return(struct fenced *fenced);
 /* … or held: give what was captured, then what follows. */
 void fenced_stream(struct fenced *fenced);
 /* An answer that is_live was settled, or was not: give the rest of it, or cut it. */

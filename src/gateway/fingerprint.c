@@ -14,7 +14,7 @@ enum {
     PART_LENGTH_BYTES = 8,     /* before each part of a fingerprint */
     PARTS_BYTES_EXTRA = 256,   /* lengths, label, flag, version and digest */
     KEPT_BYTES_EXTRA = 256,    /* of a kept form beside its body, as a rule */
-    BODY_BYTES_SMALL = 1024,   /* its tree fits into what a request has allocated anyway */
+    BODY_BYTES_SMALL = 1024,   /* tree and form fit into what a request has allocated anyway */
 };
 
 /* A request that is being read. */
@@ -24,7 +24,8 @@ struct reading {
     struct arena *trees;           /* holds the tree: the request's, or … */
     struct arena own;   /* … of a longer body, this one, which ends before the request */
     struct arena marks; /* holds the values that pointers find in it */
-    struct buf text;    /* the form that is compared, if it is canonical */
+    struct mem lasting; /* the request's arena */
+    struct buf text;    /* the form that is compared, if it is canonical; with the tree */
     struct digest body; /* SHA-256 of the body as received */
     struct digest form; /* SHA-256 of the form that is compared */
     enum fingerprint_version version;
@@ -103,7 +104,7 @@ static enum status make_fingerprint(const struct reading *r, struct digest *ret_
     unsigned char has_query = from->has_query;
     unsigned char version = (unsigned char)r->version;
     struct buf parts;
-    buf_init(&parts, r->own.mem,
+    buf_init(&parts, &r->lasting,
         from->method.len + from->path.len + from->query.len + from->content_type.len +
             PARTS_BYTES_EXTRA);
     put_part(&parts, label, sizeof label - 1);
@@ -119,7 +120,6 @@ static enum status make_fingerprint(const struct reading *r, struct digest *ret_
     if (status == OK) {
         digest_sha256(parts.data, parts.len, ret_fingerprint);
     }
-    buf_release(&parts);
     return status;
 }
 
@@ -185,11 +185,10 @@ static enum status put_kept(struct reading *r, bool with_body, struct buf *out)
 }
 
 /* Keep the request with its body if that fits, else without. */
-static enum status keep(struct reading *r, struct arena *arena, struct slice *ret_kept)
+static enum status keep(struct reading *r, struct slice *ret_kept)
 {
     struct buf out;
-    struct mem mem = arena_mem(arena);
-    buf_init(&out, &mem, LIMIT_REQUEST_KEPT_BYTES_MAX);
+    buf_init(&out, &r->lasting, LIMIT_REQUEST_KEPT_BYTES_MAX);
     size_t usual = r->text.len + KEPT_BYTES_EXTRA; /* an arena does not take back what has grown */
     enum status status = buf_reserve(&out, usual < out.max ? usual : KEPT_BYTES_EXTRA);
     /* The kept form is one level deeper than its body, and must be readable later. */
@@ -207,18 +206,19 @@ enum status request_form_read(
     const struct request_form_parts *from, struct arena *arena, struct request_form *ret_asked)
 {
     ASSERT(from->keyed != NULL);
-    struct reading r = {.from = from};
+    struct reading r = {.from = from, .lasting = arena_mem(arena)};
     struct request_form asked = {.ignore = from->ignore, .ignore_count = from->ignore_count};
     size_t tree_bytes = from->body.len * TREE_BYTES_PER_BYTE;
     arena_init(&r.own, arena->mem, tree_bytes < TREE_BYTES_SMALL ? TREE_BYTES_SMALL : tree_bytes);
-    r.trees = from->body.len <= BODY_BYTES_SMALL ? arena : &r.own;
+    bool is_small = from->body.len <= BODY_BYTES_SMALL;
+    r.trees = is_small ? arena : &r.own;
     arena_init(&r.marks, arena->mem, MARKS_BYTES_MAX);
-    buf_init(&r.text, arena->mem, payload_form_bytes_max(from->body.len));
+    buf_init(&r.text, is_small ? &r.lasting : arena->mem, payload_form_bytes_max(from->body.len));
     digest_sha256(from->body.data, from->body.len, &r.body);
     enum status status = read_tree(&r);
     status = status == OK ? make_form(&r) : status;
     status = status == OK ? make_fingerprint(&r, &asked.fingerprint) : status;
-    status = status == OK ? keep(&r, arena, &asked.kept) : status;
+    status = status == OK ? keep(&r, &asked.kept) : status;
     if (status == OK) {
         asked.version = r.version;
         *ret_asked = asked;

@@ -162,6 +162,14 @@ static bool charset_is_utf8(struct slice parameters)
     return true;
 }
 
+static bool type_is_json(struct slice type)
+{
+    static const char suffix[] = "+json";
+    return slice_is(type, "application/json") ||
+           (type.len >= sizeof suffix - 1 &&
+               memcmp(type.data + type.len - (sizeof suffix - 1), suffix, sizeof suffix - 1) == 0);
+}
+
 enum status request_form_content_type(
     struct slice field, struct arena *arena, struct slice *ret_type)
 {
@@ -176,8 +184,7 @@ enum status request_form_content_type(
     if (next_part(&rest, ';', &part)) {
         at = put_lower(at, part, part.len);
     }
-    bool drop_charset =
-        request_form_is_json(slice_of(text, (size_t)(at - text))) && charset_is_utf8(rest);
+    bool drop_charset = type_is_json(slice_of(text, (size_t)(at - text))) && charset_is_utf8(rest);
     while (next_part(&rest, ';', &part)) {
         /* RFC 9110 section 5.6.6: a parameter may be empty, and means nothing. */
         if (part.len > 0 && !(drop_charset && is_charset(part))) {
@@ -191,14 +198,8 @@ enum status request_form_content_type(
 
 bool request_form_is_json(struct slice content_type)
 {
-    static const char suffix[] = "+json";
     struct slice type;
-    if (!next_part(&content_type, ';', &type)) {
-        return false;
-    }
-    return slice_is(type, "application/json") ||
-           (type.len >= sizeof suffix - 1 &&
-               memcmp(type.data + type.len - (sizeof suffix - 1), suffix, sizeof suffix - 1) == 0);
+    return next_part(&content_type, ';', &type) && type_is_json(type);
 }
 
 /* ---- Prefer -------------------------------------------------------------------------------- */

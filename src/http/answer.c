@@ -355,7 +355,7 @@ static void on_woken(struct net_task *task)
     struct exchange *exchange = CONTAINER_OF(task, struct exchange, wake);
     atomic_store(&exchange->is_woken, false);
     if (exchange->conn == NULL) {
-        exchange_give(exchange); /* it was only waiting for this */
+        exchange_return(exchange); /* it was only waiting for this */
         return;
     }
     if (!exchange->is_taken) {

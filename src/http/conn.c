@@ -94,7 +94,7 @@ static enum net_sent conn_send(struct conn *conn)
         conn->sending_ms = now_of(conn);
         conn->unsent = net_stream_unsent(&conn->stream);
     } else {
-        outbox_give(conn->worker, out);
+        outbox_return(conn->worker, out);
     }
     return sent;
 }
@@ -139,7 +139,7 @@ bool conn_has_room(const struct conn *conn)
 static void on_wrote(struct net_stream *stream, bool is_whole)
 {
     struct conn *conn = conn_of(stream);
-    outbox_give(conn->worker, conn->sending);
+    outbox_return(conn->worker, conn->sending);
     conn->sending = NULL;
     if (is_whole) {
         conn_advance(conn);
@@ -304,8 +304,8 @@ static void conn_end(struct conn *conn)
         conn_close(conn);
         return;
     }
-    exchange_give(exchange);
-    inbox_give(conn->worker, conn->in);
+    exchange_return(exchange);
+    inbox_return(conn->worker, conn->in);
     conn->exchange = NULL;
     conn->in = NULL;
     conn_move(conn, CONN_LINGER);
@@ -494,10 +494,10 @@ static void linger_read(struct conn *conn, size_t bytes)
     }
 }
 
-static void conn_news(struct conn *conn)
+static void conn_input(struct conn *conn)
 {
     if (conn->is_stepping) {
-        conn->has_news = true; /* decrypted before, and read only now */
+        conn->has_input = true; /* decrypted before, and read only now */
     } else if (conn->state < CONN_HANDLED) {
         conn_advance(conn);
     }
@@ -511,7 +511,7 @@ static void on_bytes(struct conn *conn, size_t bytes)
         return;
     }
     conn->in->len += (uint32_t)bytes;
-    conn_news(conn);
+    conn_input(conn);
 }
 
 static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
@@ -521,7 +521,7 @@ static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
     case NET_GOT_BYTES: on_bytes(conn, bytes); break;
     case NET_GOT_NOTHING:
         if (conn->state == CONN_IDLE && !conn->is_stepping && !conn_has_bytes(conn)) {
-            inbox_give(conn->worker, conn->in);
+            inbox_return(conn->worker, conn->in);
             conn->in = NULL;
         }
         break;
@@ -537,7 +537,7 @@ static void on_read(struct net_stream *stream, enum net_got got, size_t bytes)
         if (conn->state == CONN_LINGER) {
             conn_close(conn);
         } else {
-            conn_news(conn);
+            conn_input(conn);
         }
         break;
     case NET_GOT_BROKEN: conn_close(conn); break;
@@ -567,7 +567,7 @@ static void conn_stream_on(struct conn *conn)
     }
     if (exchange->wants_drained && conn->sending == NULL && !conn->is_later) {
         exchange->wants_drained = false;
-        conn->has_news = true; /* what is given now is handled before the turn ends */
+        conn->has_input = true; /* what is given now is handled before the turn ends */
         conn_call(conn, exchange->shown.drained);
     }
 }
@@ -594,9 +594,9 @@ void conn_advance(struct conn *conn)
     conn_check(conn);
     conn->is_stepping = true;
     do {
-        conn->has_news = false;
+        conn->has_input = false;
         conn_run(conn);
-    } while (conn->has_news && conn->state != CONN_CLOSING);
+    } while (conn->has_input && conn->state != CONN_CLOSING);
     conn->is_stepping = false;
     if (conn->state != CONN_CLOSING) {
         conn_arm(conn);
@@ -651,11 +651,11 @@ void conn_recycle(struct conn *conn)
     ASSERT(!conn->is_later);
     conn->prev->next = conn->next;
     conn->next->prev = conn->prev;
-    inbox_give(worker, conn->in);
-    outbox_give(worker, conn->out);
-    outbox_give(worker, conn->sending);
-    exchange_give(conn->exchange);
-    conn_give(worker, conn);
+    inbox_return(worker, conn->in);
+    outbox_return(worker, conn->out);
+    outbox_return(worker, conn->sending);
+    exchange_return(conn->exchange);
+    conn_return(worker, conn);
 }
 
 void conn_drain(struct conn *conn)

@@ -14,7 +14,8 @@
 #define NAME(text) SLICE_INIT(text)
 
 enum {
-    KEPT_TREE_BYTES_MAX = 4 << 20,         /* of kept fields being read: 256 a byte of text */
+    KEPT_TREE_BYTES_MAX = 4 << 20, /* of kept fields being read: 256 a byte of text */
+    KEPT_BYTES_SMALL = 1024, /* of kept fields whose tree the exchange has room for, as a rule */
     KEPT_FIELDS_MAX = HTTP_FIELDS_MAX + 1, /* those of an answer, and one of ours */
 };
 
@@ -610,18 +611,23 @@ enum status fields_keep_listed(const struct json_value *list, struct slice type,
                              : status;
 }
 
-/* The tree has its own memory, more than 16 KiB of text can need. Otherwise a nearly full arena of
- * the exchange would look like a meta that is not ours, and the answer would have no fields. */
+/* A long meta has its own memory, more than 16 KiB of text can need, and so has one for which the
+ * exchange has none left. Otherwise a nearly full arena would look like a meta that is not ours,
+ * and the answer would have no fields. */
 enum status fields_replay(struct slice meta, const struct fields_how *how, const struct mem *mem,
     struct http_exchange *exchange, struct err *err)
 {
     static const struct slice origin_names[] = {
         NAME("access-control-allow-origin"), NAME("access-control-allow-credentials")};
-    struct arena trees;
+    struct arena own;
     struct kept_field *fields = NULL;
     size_t count = 0;
-    arena_init(&trees, mem, KEPT_TREE_BYTES_MAX);
-    enum status status = read_kept(meta, &trees, &fields, &count);
+    arena_init(&own, mem, KEPT_TREE_BYTES_MAX);
+    enum status status =
+        meta.len > KEPT_BYTES_SMALL ? E_NOMEM : read_kept(meta, exchange->arena, &fields, &count);
+    if (status == E_NOMEM) {
+        status = read_kept(meta, &own, &fields, &count);
+    }
     for (size_t i = 0; i < count; i++) {
         if (how->without_origin && is_among(fields[i].name, origin_names, COUNT(origin_names))) {
             continue;
@@ -630,7 +636,7 @@ enum status fields_replay(struct slice meta, const struct fields_how *how, const
         exchange->has_date =
             exchange->has_date || http_same_name(fields[i].name, SLICE_LIT("date"));
     }
-    arena_release(&trees);
+    arena_release(&own);
     return status == OK ? OK
                         : err_set(err, status, "%s",
                               status == E_NOMEM ? "out of memory"

@@ -24,7 +24,7 @@ struct inbox *inbox_take(struct worker *worker)
     return inbox;
 }
 
-void inbox_give(struct worker *worker, struct inbox *inbox)
+void inbox_return(struct worker *worker, struct inbox *inbox)
 {
     if (inbox == NULL) {
         return;
@@ -57,7 +57,7 @@ struct outbox *outbox_take(struct worker *worker)
     return outbox;
 }
 
-void outbox_give(struct worker *worker, struct outbox *outbox)
+void outbox_return(struct worker *worker, struct outbox *outbox)
 {
     if (outbox == NULL) {
         return;
@@ -147,7 +147,7 @@ void exchange_clear(struct exchange *exchange)
     exchange_reset(exchange);
 }
 
-void exchange_give(struct exchange *exchange)
+void exchange_return(struct exchange *exchange)
 {
     if (exchange == NULL) {
         return;
@@ -204,7 +204,7 @@ struct conn *conn_take(struct worker *worker)
     return conn;
 }
 
-void conn_give(struct worker *worker, struct conn *conn)
+void conn_return(struct worker *worker, struct conn *conn)
 {
     if (worker->conn_count >= SERVE_POOLED_MAX) {
         mem_free(worker->server->mem, conn);

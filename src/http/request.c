@@ -9,8 +9,8 @@
 bool request_idle(struct conn *conn)
 {
     if (!conn_has_bytes(conn)) {
-        inbox_give(conn->worker, conn->in);
-        exchange_give(conn->exchange);
+        inbox_return(conn->worker, conn->in);
+        exchange_return(conn->exchange);
         conn->in = NULL;
         conn->exchange = NULL;
         return false;

@@ -188,7 +188,7 @@ struct conn {
     uint8_t state;             /* enum conn_state */
     uint8_t peer_len;
     bool is_stepping : 1; /* conn_advance is at work */
-    bool has_news : 1;    /* bytes or the end arrived while it was */
+    bool has_input : 1;   /* bytes or the end arrived while it was */
     bool is_ready : 1;    /* in the worker's ready list */
     bool is_later : 1;    /* in its list for the next turn */
     bool has_ended : 1;   /* the client sends no more */
@@ -343,15 +343,15 @@ static inline void conn_call(struct conn *conn, http_handle what)
 
 /* pool.c: all NULL when memory is out; given back at the end of use. */
 struct inbox *inbox_take(struct worker *worker) MUST_CHECK;
-void inbox_give(struct worker *worker, struct inbox *inbox);
+void inbox_return(struct worker *worker, struct inbox *inbox);
 struct outbox *outbox_take(struct worker *worker) MUST_CHECK;
-void outbox_give(struct worker *worker, struct outbox *outbox);
+void outbox_return(struct worker *worker, struct outbox *outbox);
 struct exchange *exchange_take(struct worker *worker) MUST_CHECK;
 /* Forget the request but keep it with its connection, for the next. */
 void exchange_clear(struct exchange *exchange);
-void exchange_give(struct exchange *exchange);
+void exchange_return(struct exchange *exchange);
 struct conn *conn_take(struct worker *worker) MUST_CHECK;
-void conn_give(struct worker *worker, struct conn *conn);
+void conn_return(struct worker *worker, struct conn *conn);
 void pools_release(struct worker *worker);
 /* Room for a piece of a body. E_LIMIT: past in_flight_bytes_max_mib; E_NOMEM. */
 enum status exchange_hold(struct exchange *exchange, struct slice piece) MUST_CHECK;

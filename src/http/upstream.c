@@ -52,7 +52,7 @@ static void exchange_free(const struct mem *mem, struct upstream_exchange *excha
     mem_free(mem, exchange);
 }
 
-static void exchange_give(struct upstream_worker *worker, struct upstream_exchange *exchange)
+static void exchange_return(struct upstream_worker *worker, struct upstream_exchange *exchange)
 {
     if (worker->exchange_count >= UPSTREAM_POOLED_MAX) {
         exchange_free(worker->upstream->mem, exchange);
@@ -82,7 +82,7 @@ struct upstream_inbox *upstream_inbox_take(struct upstream_worker *worker)
     return inbox;
 }
 
-void upstream_inbox_give(struct upstream_worker *worker, struct upstream_inbox *inbox)
+void upstream_inbox_return(struct upstream_worker *worker, struct upstream_inbox *inbox)
 {
     if (inbox != NULL && worker->inbox_count >= UPSTREAM_POOLED_MAX) {
         mem_free(worker->upstream->mem, inbox);
@@ -200,8 +200,8 @@ static void call_give_up(struct upstream_call *call)
     upstream_count(&worker->stats.failed[point], 1);
     struct upstream_exchange *exchange = call_done(call);
     call->events->failed(call, point, exchange->cause, &exchange->err);
-    exchange_give(worker, exchange);
-    upstream_news(worker);
+    exchange_return(worker, exchange);
+    upstream_wake_waiting(worker);
 }
 
 static void set_cause(
@@ -229,8 +229,8 @@ void upstream_call_end(struct upstream_call *call)
     struct upstream_worker *worker = upstream_worker_of(call);
     struct upstream_exchange *exchange = call_done(call);
     call->events->end(call);
-    exchange_give(worker, exchange);
-    upstream_news(worker);
+    exchange_return(worker, exchange);
+    upstream_wake_waiting(worker);
 }
 
 void upstream_call_untried(
@@ -324,10 +324,10 @@ void upstream_call_again(struct upstream_call *call)
     }
 }
 
-static void on_news(struct net_task *task)
+static void on_wake_waiting(struct net_task *task)
 {
-    struct upstream_worker *worker = CONTAINER_OF(task, struct upstream_worker, news);
-    worker->is_news_posted = false;
+    struct upstream_worker *worker = CONTAINER_OF(task, struct upstream_worker, wake_waiting);
+    worker->is_wake_posted = false;
     while (worker->first != NULL) {
         struct upstream_call *call = worker->first;
         queue_remove(worker, call);
@@ -338,11 +338,11 @@ static void on_news(struct net_task *task)
     }
 }
 
-void upstream_news(struct upstream_worker *worker)
+void upstream_wake_waiting(struct upstream_worker *worker)
 {
-    if (worker->first != NULL && !worker->is_news_posted) {
-        worker->is_news_posted = true;
-        net_loop_post(worker->loop, &worker->news);
+    if (worker->first != NULL && !worker->is_wake_posted) {
+        worker->is_wake_posted = true;
+        net_loop_post(worker->loop, &worker->wake_waiting);
     }
 }
 
@@ -449,8 +449,8 @@ bool upstream_cancel(struct upstream_call *call)
     }
     struct upstream_worker *worker = upstream_worker_of(call);
     bool is_unsent = upstream_call_point(call) == UPSTREAM_NOT_SENT;
-    exchange_give(worker, call_done(call));
-    upstream_news(worker);
+    exchange_return(worker, call_done(call));
+    upstream_wake_waiting(worker);
     return is_unsent;
 }
 
@@ -490,7 +490,7 @@ static enum status make_workers(struct upstream *upstream, unsigned loops, struc
     for (unsigned i = 0; i < loops; i++) {
         struct upstream_worker *worker = &upstream->workers[i];
         worker->upstream = upstream;
-        worker->news.run = on_news;
+        worker->wake_waiting.run = on_wake_waiting;
         worker->conns.prev = worker->conns.next = &worker->conns;
         worker->idle.idle_prev = worker->idle.idle_next = &worker->idle;
         worker->lookups = mem_zalloc(upstream->mem, upstream->url_count, sizeof *worker->lookups);
@@ -584,7 +584,7 @@ bool upstream_is_closed(const struct upstream *upstream, unsigned loop)
         is_looking = is_looking || worker->lookups[i].is_under_way;
     }
     return worker->is_detached && worker->conns.next == &worker->conns && !is_looking &&
-           !worker->is_news_posted;
+           !worker->is_wake_posted;
 }
 
 void upstream_free(struct upstream *upstream)

@@ -239,7 +239,7 @@ static void on_looked_up(uv_getaddrinfo_t *request, int rc, struct addrinfo *fou
         lookup->failure = "its addresses are private (allow_internal)";
     }
     uv_freeaddrinfo(found);
-    upstream_news(worker);
+    upstream_wake_waiting(worker);
 }
 
 /* Look the name up if it is time; meanwhile the addresses that are known stay in use. */

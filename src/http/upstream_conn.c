@@ -54,7 +54,7 @@ static void conn_move(struct upstream_conn *conn, enum upstream_conn_state state
         idle_remove(conn);
     }
     if (state != UPSTREAM_CONN_BUSY) {
-        upstream_inbox_give(conn->worker, conn->in);
+        upstream_inbox_return(conn->worker, conn->in);
         conn->in = NULL;
     }
     conn->state = state;
@@ -71,7 +71,7 @@ void upstream_conn_close(struct upstream_conn *conn)
     upstream_count(&worker->stats.open, (uint64_t)-1);
     net_stream_close(&conn->stream);
     conn_check(conn);
-    upstream_news(worker);
+    upstream_wake_waiting(worker);
 }
 
 static void on_closed(struct net_stream *stream)
@@ -222,7 +222,7 @@ static void flush(struct upstream_conn *conn)
 }
 
 /* Must be the last thing a caller does: the call may be gone afterwards. */
-static void give_drained(struct upstream_conn *conn)
+static void return_drained(struct upstream_conn *conn)
 {
     struct upstream_exchange *exchange = conn->call->exchange;
     bool is_taken = exchange->send != UPSTREAM_SEND_OPEN ||
@@ -296,7 +296,7 @@ bool upstream_begin(struct upstream_conn *conn, struct upstream_call *call)
     upstream_call_arm(call);
     conn_check(conn);
     upstream_call_check(call);
-    give_drained(conn);
+    return_drained(conn);
     return true;
 }
 
@@ -307,7 +307,7 @@ static void on_wrote(struct net_stream *stream, bool is_whole)
     sent(conn, is_whole ? NET_SENT : NET_BROKEN);
     flush(conn);
     upstream_call_arm(conn->call);
-    give_drained(conn);
+    return_drained(conn);
 }
 
 /* -------------------------------------------------------------------------------- the answer -- */
@@ -408,7 +408,7 @@ static bool final_head(struct upstream_conn *conn)
         conn_fail(conn, UPSTREAM_CAUSE_TOO_LARGE, "is longer than body_bytes_max");
         return false;
     }
-    give_drained(conn);
+    return_drained(conn);
     return conn->state == UPSTREAM_CONN_BUSY;
 }
 

@@ -205,10 +205,10 @@ struct upstream_worker_stats { /* written by the loop, read by anybody */
 
 struct upstream_worker {
     struct upstream *upstream;
-    struct net_loop *loop; /* NULL: not attached */
-    bool is_detached;      /* no call is begun any more */
-    bool is_news_posted;   /* news is with the loop */
-    struct net_task news;  /* there may be room for those that wait */
+    struct net_loop *loop;        /* NULL: not attached */
+    bool is_detached;             /* no call is begun any more */
+    bool is_wake_posted;          /* wake_waiting is with the loop */
+    struct net_task wake_waiting; /* there may be room for those that wait */
     struct upstream_address addresses[UPSTREAM_ADDRESSES_MAX];
     unsigned places;                 /* of the table that were ever in use */
     struct upstream_lookup *lookups; /* one a URL */
@@ -275,9 +275,9 @@ void upstream_call_untried(struct upstream_call *call, enum upstream_cause cause
 void upstream_call_again(struct upstream_call *call);
 void upstream_call_arm(struct upstream_call *call);
 /* There may be room for waiting calls; they are started later, not from within this call. */
-void upstream_news(struct upstream_worker *worker);
+void upstream_wake_waiting(struct upstream_worker *worker);
 struct upstream_inbox *upstream_inbox_take(struct upstream_worker *worker) MUST_CHECK;
-void upstream_inbox_give(struct upstream_worker *worker, struct upstream_inbox *inbox);
+void upstream_inbox_return(struct upstream_worker *worker, struct upstream_inbox *inbox);
 
 /* upstream_conn.c */
 /* True: it is on its way, or has failed finally. False: it is as upstream_call_untried leaves

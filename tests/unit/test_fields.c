@@ -515,6 +515,19 @@ static void a_meta_that_is_not_ours_puts_nothing(void **state)
     answered_release(&answered);
 }
 
+static void a_full_exchange_still_replays_its_fields(void **state)
+{
+    (void)state;
+    struct answered answered;
+    answered_init(&answered);
+    answered.arena.max = 0;
+    assert_int_equal(fields_replay(slice_str(META(GOOD)), &(struct fields_how){0}, &mem_libc,
+                         &answered.exchange, NULL),
+        OK);
+    check_same(answered_fields(&answered), "ETag: 1\r\n");
+    answered_release(&answered);
+}
+
 static void a_meta_that_is_too_much_puts_nothing(void **state)
 {
     (void)state;
@@ -572,6 +585,7 @@ static void short_memory_is_told_and_leaves_nothing_half_done(void **state)
         struct buf request, meta;
         struct answered answered;
         answered_init(&answered);
+        answered.arena.mem = &mem;
         buf_init(&request, &mem, BYTES_MAX);
         buf_init(&meta, &mem, BYTES_MAX);
         faulty_arm(&faulty, fail_at, FAULTY_FOR_GOOD);
@@ -705,6 +719,7 @@ int main(void)
         TEST(a_date_is_kept_only_by_name),
         TEST(more_than_the_limit_is_not_kept_and_not_cut),
         TEST(a_meta_that_is_not_ours_puts_nothing),
+        TEST(a_full_exchange_still_replays_its_fields),
         TEST(a_meta_that_is_too_much_puts_nothing),
         TEST(short_memory_is_told_and_leaves_nothing_half_done),
         TEST(a_fresh_traceparent_is_a_good_one),

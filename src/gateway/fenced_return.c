@@ -1,7 +1,7 @@
 /*
  * How the upstream's own answer reaches the client, in one of three ways:
  *
- *   fenced_give     settled: all of it was captured (SETTLING → GIVING)
+ *   fenced_return     settled: all of it was captured (SETTLING → RETURNING)
  *   fenced_live_*   while it is captured, before it is settled: events and routes that stream, the
  *                   exception of P2. Bytes that the client does not take at once come from the
  *                   spool later, so that a slow client does not delay the operation. The last chunk
@@ -25,7 +25,7 @@ static struct fenced *fenced_of(const struct http_exchange *exchange)
 
 /* Give the client as much of the captured answer as it takes. False: continue when it is
  * drained. */
-static bool give_captured(struct fenced *fenced)
+static bool return_captured(struct fenced *fenced)
 {
     struct slice all = fenced->out.captured;
     while (fenced->given < all.len) {
@@ -50,31 +50,31 @@ static void finish(struct fenced *fenced, bool is_whole)
 /* ---- whole answers ------------------------------------------------------------------------- */
 
 /* A long answer leaves its spool piece by piece, as fast as the client reads it. */
-static void give_on(void *context, struct http_exchange *exchange)
+static void return_more(void *context, struct http_exchange *exchange)
 {
     (void)context;
-    if (give_captured(fenced_of(exchange))) {
+    if (return_captured(fenced_of(exchange))) {
         finish(fenced_of(exchange), true);
     }
 }
 
-static void give_gone(void *context, struct http_exchange *exchange)
+static void return_gone(void *context, struct http_exchange *exchange)
 {
     (void)context;
     finish(fenced_of(exchange), true);
 }
 
 /* Give the rest to the client. */
-static void give_rest(struct fenced *fenced)
+static void return_rest(struct fenced *fenced)
 {
     struct http_exchange *exchange = fenced->request.exchange;
-    fenced_move(fenced, FENCED_GIVING);
-    exchange->drained = give_on;
-    exchange->gone = give_gone;
-    give_on(NULL, exchange);
+    fenced_move(fenced, FENCED_RETURNING);
+    exchange->drained = return_more;
+    exchange->gone = return_gone;
+    return_more(NULL, exchange);
 }
 
-void fenced_give(struct fenced *fenced)
+void fenced_return(struct fenced *fenced)
 {
     struct http_exchange *exchange = fenced->request.exchange;
     unsigned status = fenced->out.status;
@@ -82,7 +82,7 @@ void fenced_give(struct fenced *fenced)
     fenced_answer_head(fenced);
     if (all.len > GIVE_BYTES && !exchange->is_gone) {
         http_answer_stream(exchange, (int64_t)all.len);
-        give_rest(fenced);
+        return_rest(fenced);
         return;
     }
     struct slice body = SLICE_EMPTY;
@@ -118,7 +118,7 @@ static bool is_live(const struct fenced *fenced, enum outcall_verdict verdict)
            (fenced->request.route->streams || is_event_stream(head));
 }
 
-static void give_so_far(struct fenced *fenced)
+static void return_so_far(struct fenced *fenced)
 {
     char buffer[PEEK_BYTES];
     while (!fenced->is_full) {
@@ -137,7 +137,7 @@ static void live_drained(void *context, struct http_exchange *exchange)
     struct fenced *fenced = fenced_of(exchange);
     fenced->is_full = false;
     if (fenced->state == FENCED_FORWARDED) { /* otherwise the rest waits for the seal */
-        give_so_far(fenced);
+        return_so_far(fenced);
     }
 }
 
@@ -162,7 +162,7 @@ void fenced_live_more(struct outcall *out)
 {
     struct fenced *fenced = out->context;
     if (fenced->is_live) {
-        give_so_far(fenced);
+        return_so_far(fenced);
     }
 }
 
@@ -170,7 +170,7 @@ void fenced_live_end(struct fenced *fenced, bool is_whole)
 {
     ASSERT(fenced->is_live);
     if (is_whole) {
-        give_rest(fenced);
+        return_rest(fenced);
     } else {
         finish(fenced, false);
     }
@@ -183,7 +183,7 @@ static void stream_on(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct fenced *fenced = fenced_of(exchange);
-    if (!give_captured(fenced)) {
+    if (!return_captured(fenced)) {
         return;
     }
     struct slice after = fenced->out.after;
