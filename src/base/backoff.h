@@ -11,10 +11,11 @@
 
 #include "base/slice.h"
 
-/* After tries that failed, from 0: first_ms doubled that often, at most max_ms. */
+/* The longest pause after this many failed tries: first_ms doubled that many times, at most
+ * max_ms. */
 int64_t backoff_ceiling_ms(int64_t first_ms, int64_t max_ms, unsigned tries);
 
-/* With the ceiling and 64 random bits. */
+/* The pause: random up to the ceiling, from 64 random bits. */
 int64_t backoff_jitter_ms(int64_t ceiling_ms, uint64_t random);
 
 /* The milliseconds of a Retry-After (RFC 9110 section 10.2.3): seconds, or a date in the one form

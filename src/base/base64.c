@@ -28,8 +28,8 @@ char *base64_put(char *ret_text, const void *bytes, size_t size, enum base64 for
     return at;
 }
 
-/* From '0' to 'z': the digit plus 1, for what both alphabets have; 0: not among that. Comparisons
- * instead would be guesses of the processor, for each digit. */
+/* From '0' to 'z': the digit plus 1, for characters that both alphabets have; 0: any other.
+ * Comparisons would often be mispredicted, for each digit. */
 static const unsigned char shared_digits[] = {53, 54, 55, 56, 57, 58, 59, 60, 61, 62,
     /* : to @ */ 0, 0, 0, 0, 0, 0, 0,
     /* A */ 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24,

@@ -82,7 +82,7 @@ enum {
 #define LIMIT_WINDOW_MS_MAX INT64_C(315360000000) /* ten years; beyond is a typing error */
 /* The last moment that has a text form (RFC 3339); its sums with any span are far from overflow. */
 #define LIMIT_TIME_MS_MAX  INT64_C(253402300799999)
-#define LIMIT_LEASE_MS_MAX INT64_C(604800000) /* a week: the longest batch job we heard of */
+#define LIMIT_LEASE_MS_MAX INT64_C(604800000) /* a week: the longest batch job we have heard of */
 #define LIMIT_LEASE_MS_MIN INT64_C(10)        /* shorter leases are over before they are known */
 
 #endif

@@ -16,7 +16,7 @@
 
 enum {
     GATHER_MS = 5,         /* lines within this time are written together, to save wake-ups */
-    LOOK_MS = 100,         /* how often a blocked writer checks whether it should end */
+    CHECK_MS = 100,        /* how often a blocked writer checks whether it should end */
     FREE_MS = 1000,        /* how long log_free waits for a reader */
     FREE_GRACE_MS = 200,   /* and then for the thread to end */
     LENGTH_BYTES = 2,      /* precedes each line in the ring */
@@ -50,7 +50,7 @@ struct log {
     bool is_idle;        /* the writer waits and wants to be woken */
     bool is_stopping;    /* log_free was called … */
     bool is_done;        /* … and the writer has nothing left to do */
-    uint64_t unsaid;     /* lines dropped and not yet reported */
+    uint64_t unreported; /* lines dropped and not yet reported */
     atomic_ullong until; /* clock_nanos when the writer gives up; 0: never */
     atomic_ullong counted; /* lines dropped ever */
 
@@ -124,22 +124,22 @@ static size_t ring_take(struct log *log, uint64_t *ret_lines)
 
 static void count_dropped(struct log *log, uint64_t lines)
 {
-    log->unsaid += lines;
+    log->unreported += lines;
     atomic_fetch_add_explicit(&log->counted, lines, memory_order_relaxed);
 }
 
 /* --- The writer ------------------------------------------------------------------------------- */
 
-/* The time left until the writer has to end, at most LOOK_MS; 0: it is over. */
+/* The time left until the writer has to end, at most CHECK_MS; 0: it is over. */
 static int wait_ms(const struct log *log)
 {
     uint64_t until = atomic_load(&log->until);
     if (until == 0) {
-        return LOOK_MS;
+        return CHECK_MS;
     }
     uint64_t now = clock_nanos();
     uint64_t left_ms = now >= until ? 0 : (until - now) / 1000000 + 1;
-    return left_ms < LOOK_MS ? (int)left_ms : LOOK_MS;
+    return left_ms < CHECK_MS ? (int)left_ms : CHECK_MS;
 }
 
 /* We must not make a descriptor non-blocking that other processes share. And one that polled as
@@ -188,11 +188,11 @@ static size_t put_line(const struct log *log, char *ret_line, struct log_parts *
 }
 
 /* Reports dropped lines, now that the log is read again. If that fails, it is retried later. */
-static void say_dropped(struct log *log)
+static void report_dropped(struct log *log)
 {
     (void)pthread_mutex_lock(&log->lock);
-    uint64_t lines = log->unsaid;
-    log->unsaid = 0;
+    uint64_t lines = log->unreported;
+    log->unreported = 0;
     (void)pthread_mutex_unlock(&log->lock);
     if (lines == 0) {
         return;
@@ -203,7 +203,7 @@ static void say_dropped(struct log *log)
     size_t size = put_line(log, log->out, &parts);
     if (!write_all(log, log->out, size)) {
         (void)pthread_mutex_lock(&log->lock);
-        log->unsaid += lines;
+        log->unreported += lines;
         (void)pthread_mutex_unlock(&log->lock);
     }
 }
@@ -254,7 +254,7 @@ static void *write_lines(void *context)
         (void)pthread_mutex_unlock(&log->lock);
         bool wrote = write_all(log, log->out, size);
         if (wrote) {
-            say_dropped(log);
+            report_dropped(log);
         }
         (void)pthread_mutex_lock(&log->lock);
         if (!wrote) {
@@ -262,7 +262,7 @@ static void *write_lines(void *context)
         }
     }
     (void)pthread_mutex_unlock(&log->lock);
-    say_dropped(log);
+    report_dropped(log);
     (void)pthread_mutex_lock(&log->lock);
     log->is_done = true;
     (void)pthread_cond_broadcast(&log->wake);

@@ -87,7 +87,7 @@ static bool is_high_control(const char *at, size_t size)
 }
 
 /* One character that is not plain ASCII; returns its length in bytes. */
-static size_t put_odd(struct line *line, const char *at, const char *end, bool is_human)
+static size_t put_non_ascii(struct line *line, const char *at, const char *end, bool is_human)
 {
     unsigned char c = (unsigned char)*at;
     if (c < 0x80) {
@@ -118,7 +118,7 @@ static void put_text(struct line *line, struct slice text, bool is_human)
         put_run(line, at, (size_t)(run - at));
         at = run;
         if (at < end && rub == NULL) {
-            at += put_odd(line, at, end, is_human);
+            at += put_non_ascii(line, at, end, is_human);
         } else if (rub != NULL) {
             put(line, "?", 1);
             at++;

@@ -17,8 +17,9 @@
  * provides no random bytes. */
 enum status rand_bytes(void *ret_bytes, size_t size, struct err *err) MUST_CHECK;
 
-/* For names of requests and traces, and for jitter: from bytes that the thread has in stock, as a
- * call to the kernel takes longer than all else that these need. E_UNAVAILABLE as above. */
+/* For names of requests and traces, and for jitter: from bytes that the thread has in stock,
+ * because a system call takes longer than everything else that these need. E_UNAVAILABLE as
+ * above. */
 enum status rand_names(void *ret_bytes, size_t size, struct err *err) MUST_CHECK;
 
 #endif

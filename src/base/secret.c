@@ -62,7 +62,7 @@ static bool account_secret(const char *url, const char **ret_begin, const char *
     return true;
 }
 
-/* Likewise of an option: "?password=…", "&sslpassword=…". */
+/* The same for an option: "?password=…", "&sslpassword=…". */
 static bool option_secret(const char *url, const char **ret_begin, const char **ret_end)
 {
     static const char name[] = "password=";

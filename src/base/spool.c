@@ -105,7 +105,7 @@ static int open_and_unlink(const char *dir)
 }
 
 /* Without O_TMPFILE, old kernels return EISDIR and file systems EOPNOTSUPP. */
-static int open_nameless(const char *dir)
+static int open_unnamed(const char *dir)
 {
     int file;
     do {
@@ -156,7 +156,7 @@ static enum status put_in_file(struct spool *spool, struct slice piece, struct e
 /* The bytes in memory are written first, and freed only when all of them are in the file. */
 static enum status move_to_file(struct spool *spool, struct slice piece, struct err *err)
 {
-    int file = open_nameless(spool->dir);
+    int file = open_unnamed(spool->dir);
     if (file < 0) {
         return cannot_spool(err, errno);
     }

@@ -57,7 +57,8 @@ enum status uuid_new_name(char ret_text[UUID_TEXT_BYTES], struct err *err)
 
 char *uuid_put(char ret_text[UUID_TEXT_BYTES], const unsigned char bytes[UUID_BYTES])
 {
-    /* All digits at once, then apart: every entry of the evidence has a UUID or two. */
+    /* Converts all digits at once and then splits them, which is faster: every entry of the
+     * evidence has a UUID or two. */
     char digits[2 * UUID_BYTES];
     text_put_hex_digits(digits, bytes, UUID_BYTES);
     memcpy(ret_text, digits, 8);

@@ -177,7 +177,7 @@ static enum status own_make(const char *path, struct err *err)
                        : err_errno(err, E_UNAVAILABLE, -failed, "cannot make key file '%s'", path);
 }
 
-static enum status fleeting_make(struct vault *vault, struct err *err)
+static enum status ephemeral_make(struct vault *vault, struct err *err)
 {
     unsigned char bytes[VAULT_KEY_BYTES];
     enum status status = rand_bytes(bytes, sizeof bytes, err);
@@ -244,8 +244,8 @@ static enum status keys_read(
     if (options->key_file_count > 0) {
         return status;
     }
-    if (options->own_path == NULL && options->is_fleeting) {
-        return fleeting_make(vault, err);
+    if (options->own_path == NULL && options->is_ephemeral) {
+        return ephemeral_make(vault, err);
     }
     if (options->own_path == NULL) {
         (void)err_set(err, E_INVALID, "bodies cannot be kept without secrets.key_file");

@@ -38,7 +38,7 @@ struct vault_options {
     const char *const *key_files; /* 32 bytes, or 64 hex digits and the end of a line */
     size_t key_file_count;        /* 0: the key at own_path */
     const char *own_path;         /* made with mode 0600 when it is absent; NULL: there is none */
-    bool is_fleeting;             /* without both: a key that ends with the process, like everything
+    bool is_ephemeral;            /* without both: a key that ends with the process, like everything
                                      sealed with it */
 };
 

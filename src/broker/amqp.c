@@ -122,7 +122,7 @@ static enum status open_source(
         return status;
     }
     struct amqp_source *self = made;
-    arena_init(&self->arena, &mem_libc, BROKER_ROUND_BYTES_MAX);
+    arena_init(&self->arena, &mem_libc, BROKER_TAKE_BYTES_MAX);
     self->publishes = options->publishes;
     (void)snprintf(self->consumer, sizeof self->consumer, "%s", options->consumer);
     *ret_source = self;
@@ -583,7 +583,7 @@ static enum status take(struct amqp_source *self, size_t max, int64_t wait_ms, i
     }
     enum status status = consume(self, self->held + max, err);
     max = max < BROKER_TAKE_MAX ? max : BROKER_TAKE_MAX;
-    while (status == OK && self->count < max && bytes < BROKER_ROUND_BYTES_MAX) {
+    while (status == OK && self->count < max && bytes < BROKER_TAKE_BYTES_MAX) {
         status = take_one(self, &is_there, err);
         bytes += status == OK && is_there ? self->messages[self->count - 1].body.len : 0;
         if (status == OK && !is_there && self->count > 0) {

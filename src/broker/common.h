@@ -18,7 +18,7 @@ enum {
     BROKER_URL_PARTS_MAX = 3,    /* of a path */
     BROKER_TEXT_BYTES_MAX = 256, /* of one part of a URL, with its end */
     BROKER_PORT_TEXT_BYTES = 8,
-    BROKER_ROUND_BYTES_MAX = 32 << 20, /* bodies of one take: the rest is taken next time */
+    BROKER_TAKE_BYTES_MAX = 32 << 20, /* bodies of one take: the rest is taken next time */
 };
 
 struct broker_url {

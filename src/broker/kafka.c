@@ -123,7 +123,7 @@ static enum status open_source(
         broker_source_free(self, sizeof *self);
         return status;
     }
-    arena_init(&self->arena, &mem_libc, BROKER_ROUND_BYTES_MAX);
+    arena_init(&self->arena, &mem_libc, BROKER_TAKE_BYTES_MAX);
     *ret_source = self;
     return OK;
 }
@@ -492,7 +492,7 @@ static enum status take(struct kafka_source *self, size_t max, int64_t wait_ms, 
     set_idle(self, false);
     pause_long(self);
     max = max < BROKER_TAKE_MAX ? max : BROKER_TAKE_MAX;
-    while (status == OK && self->count < max && bytes < BROKER_ROUND_BYTES_MAX) {
+    while (status == OK && self->count < max && bytes < BROKER_TAKE_BYTES_MAX) {
         bool is_there = false;
         size_t before = self->count;
         broker_arrivals_clear(self->arrived_fd);

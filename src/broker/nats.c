@@ -78,11 +78,11 @@ struct nats_source {
     pthread_mutex_t lock; /* guards the rest of this block */
     natsMsg *arrived[BROKER_TAKE_MAX];
     size_t arrived_count;
-    size_t asked;            /* messages that the last request may still bring … */
-    uint64_t asked_until_ns; /* … until then */
-    bool is_refused;         /* the consumer is gone */
-    bool is_called;          /* the library's thread may still call on_message */
-    pthread_cond_t quiet;    /* it does not any more */
+    size_t requested;            /* messages that the last request may still bring … */
+    uint64_t requested_until_ns; /* … until then */
+    bool is_refused;             /* the consumer is gone */
+    bool is_called;              /* the library's thread may still call on_message */
+    pthread_cond_t quiet;        /* it does not any more */
 
     struct arena arena; /* of the messages below */
     natsMsg *held[BROKER_TAKE_MAX];
@@ -152,7 +152,7 @@ static enum status open_source(
         broker_source_free(self, sizeof *self);
         return status;
     }
-    arena_init(&self->arena, &mem_libc, BROKER_ROUND_BYTES_MAX);
+    arena_init(&self->arena, &mem_libc, BROKER_TAKE_BYTES_MAX);
     (void)pthread_mutex_init(&self->lock, NULL);
     (void)pthread_cond_init(&self->quiet, NULL);
     *ret_source = self;
@@ -182,10 +182,10 @@ static void on_message(
     (void)pthread_mutex_lock(&self->lock);
     if (is_message && self->arrived_count < BROKER_TAKE_MAX) {
         self->arrived[self->arrived_count++] = message;
-        self->asked -= self->asked > 0 ? 1 : 0;
+        self->requested -= self->requested > 0 ? 1 : 0;
         message = NULL;
     } else if (!is_message) {
-        self->asked = 0;
+        self->requested = 0;
         self->is_refused = self->is_refused ||
                            (natsMsgHeader_Get(message, "Description", &text) == NATS_OK &&
                                strstr(text, "Consumer Deleted") != NULL) ||
@@ -248,7 +248,7 @@ static void disconnect(struct nats_source *self)
         natsMsg_Destroy(self->arrived[i]);
     }
     self->arrived_count = 0;
-    self->asked = 0;
+    self->requested = 0;
     self->is_refused = false;
     (void)pthread_mutex_unlock(&self->lock);
 }
@@ -551,13 +551,13 @@ static enum status ask_for(struct nats_source *self, size_t max, struct err *err
     char subject[2 * BROKER_TEXT_BYTES_MAX + 40];
     char text[96];
     (void)pthread_mutex_lock(&self->lock);
-    bool is_asked = self->asked > 0 && clock_nanos() < self->asked_until_ns;
-    if (!is_asked) {
-        self->asked = max;
-        self->asked_until_ns = broker_until(EXPIRES_MS + ANSWER_MS);
+    bool is_requested = self->requested > 0 && clock_nanos() < self->requested_until_ns;
+    if (!is_requested) {
+        self->requested = max;
+        self->requested_until_ns = broker_until(EXPIRES_MS + ANSWER_MS);
     }
     (void)pthread_mutex_unlock(&self->lock);
-    if (is_asked) {
+    if (is_requested) {
         return OK;
     }
     (void)snprintf(
@@ -577,7 +577,7 @@ static bool take_arrived(struct nats_source *self, size_t max)
     bool is_good = true;
     (void)pthread_mutex_lock(&self->lock);
     while (is_good && used < self->arrived_count && self->count < max &&
-           bytes < BROKER_ROUND_BYTES_MAX) {
+           bytes < BROKER_TAKE_BYTES_MAX) {
         bytes += (size_t)natsMsg_GetDataLength(self->arrived[used]);
         is_good = read_message(self, self->arrived[used++]);
     }

@@ -231,7 +231,7 @@ static const char *read_escaped_string(
 }
 
 /* After the opening quote of a string that is not all plain ASCII; plain ends its plain part. */
-static __attribute__((noinline)) const char *read_odd_string(
+static __attribute__((noinline)) const char *read_other_string(
     struct json_reader *r, const char *at, const char *plain, struct json_value *ret)
 {
     const char *run = scan_string_run(plain, r->end);
@@ -253,7 +253,7 @@ static inline const char *read_string(struct json_reader *r, const char *at, str
     at++;
     const char *run = scan_ascii_run(at, r->end);
     if (peek(r, run) != '"') {
-        return read_odd_string(r, at, run, ret);
+        return read_other_string(r, at, run, ret);
     }
     ret->text = at;
     ret->count = (uint32_t)(run - at);

@@ -117,9 +117,9 @@ int64_t mcp_setup_now_ms(void *context)
     return cli_boot_ms();
 }
 
-static void give(void *context, struct slice line, struct slice about)
+static void send_line(void *context, struct slice line, struct slice about)
 {
-    mcp_channel_give(((struct session *)context)->facts->channel, line, about);
+    mcp_channel_send(((struct session *)context)->facts->channel, line, about);
 }
 
 static size_t waiting(void *context)
@@ -242,7 +242,7 @@ static void serve_proxied(struct session *session)
     options.principal = principal == NULL ? session->facts->principal : principal;
     options.submit = submit;
     options.context = session;
-    options.client = (struct mcp_client_side){give, waiting, session};
+    options.client = (struct mcp_client_side){send_line, waiting, session};
     if (mcp_ledger_port_open(&session->port, &setup->ledger) != 0) {
         cli_say("no descriptor is left for a session");
         return;

@@ -488,7 +488,7 @@ static void take_parcel(
             "the answer is too large");
     }
     if (server->out.len > 0) {
-        mcp_channel_give(channel, buf_view(&server->out), SLICE_EMPTY);
+        mcp_channel_send(channel, buf_view(&server->out), SLICE_EMPTY);
     }
 }
 
@@ -510,8 +510,9 @@ void mcp_serve_session(const struct cli *cli, const struct mcp_session_facts *fa
     for (;;) {
         struct pollfd fd = {.fd = channel->readable, .events = POLLIN};
         (void)poll(&fd, 1, -1);
-        mcp_channel_heard(channel);
-        enum mcp_channel_state state = mcp_channel_state(channel); /* before the last look */
+        mcp_channel_clear(channel);
+        enum mcp_channel_state state =
+            mcp_channel_state(channel); /* read before the last message is taken */
         struct mcp_parcel *parcel = NULL;
         while ((parcel = mcp_channel_take(channel)) != NULL) {
             take_parcel(&server, channel, parcel);

@@ -304,7 +304,7 @@ static void run_confirm(struct mcp_ask *ask)
     }
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Open for reading; false: failed. A store that is not there yet has nothing in it. */
 static bool open_for_reading(struct mcp_ask *ask, struct backend *backend)

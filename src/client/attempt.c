@@ -179,7 +179,7 @@ CURLcode client_transfer_begin(struct once_client *client, const struct client_r
     set_callbacks(curl, transfer);
     CURLcode failed = set_up(curl, client, request, timeout_ms);
     if (failed != CURLE_OK) {
-        client_handle_give(client, curl);
+        client_handle_return(client, curl);
         return failed;
     }
     *ret_curl = curl;
@@ -213,7 +213,7 @@ void client_transfer_end(struct once_client *client, const struct client_request
     long status = 0;
     if (curl != NULL) {
         (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-        client_handle_give(client, curl);
+        client_handle_return(client, curl);
     }
     judge(request, transfer, failed, status, ret_facts);
 }

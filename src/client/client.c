@@ -15,7 +15,7 @@ static_assert((int)ONCE_E_MISUSE == (int)E_MISUSE, "public numbers");
 static_assert(sizeof((struct once_error *)0)->text == ERR_TEXT_BYTES_MAX, "texts are copied whole");
 static_assert((int)ONCE_CLIENT_KEY_SIZE == (int)UUID_TEXT_BYTES, "a key is a UUID");
 
-int client_say(struct once_error *error, enum status status, const struct err *err)
+int client_error(struct once_error *error, enum status status, const struct err *err)
 {
     if (error == NULL) {
         return (int)status;
@@ -221,10 +221,10 @@ int once_client_new(const struct once_client_options *options, struct once_clien
     static const struct once_client_options options_default = {0};
     struct err err = {0};
     if (ret_client == NULL) {
-        return client_say(error, err_set(&err, E_MISUSE, "ret_client is NULL"), &err);
+        return client_error(error, err_set(&err, E_MISUSE, "ret_client is NULL"), &err);
     }
     *ret_client = NULL;
-    return client_say(
+    return client_error(
         error, make(options == NULL ? &options_default : options, ret_client, &err), &err);
 }
 
@@ -252,14 +252,14 @@ int once_client_key(
     unsigned char random[UUID_BYTES];
     struct err err = {0};
     if (client == NULL || ret_key == NULL) {
-        return client_say(error, err_set(&err, E_MISUSE, "client or ret_key is NULL"), &err);
+        return client_error(error, err_set(&err, E_MISUSE, "client or ret_key is NULL"), &err);
     }
     enum status status = client_random(client, random, sizeof random, &err);
     if (status == OK) {
         uuid_v4(random);
         (void)uuid_put(ret_key, random);
     }
-    return client_say(error, status, &err);
+    return client_error(error, status, &err);
 }
 
 void client_quiet_begin(struct client_quiet *quiet)
@@ -297,7 +297,7 @@ CURL *client_handle_take(struct once_client *client)
     return handle == NULL ? curl_easy_init() : handle;
 }
 
-void client_handle_give(struct once_client *client, CURL *handle)
+void client_handle_return(struct once_client *client, CURL *handle)
 {
     if (handle == NULL) {
         return;

@@ -47,7 +47,7 @@ struct once_client {
 };
 
 /* Fills error, which may be NULL, and returns the once_result of the status. */
-int client_say(struct once_error *error, enum status status, const struct err *err);
+int client_error(struct once_error *error, enum status status, const struct err *err);
 
 /* A write to a TLS connection that the server closed may raise SIGPIPE, which would end the
  * caller's program. Between these two calls it is blocked in this thread only. */
@@ -61,7 +61,7 @@ void client_quiet_end(const struct client_quiet *quiet);
 /* An idle handle, reset; or a new one; NULL without memory. */
 CURL *client_handle_take(struct once_client *client) MUST_CHECK;
 /* Keep it with its connection, or free it if there are enough. NULL is fine. */
-void client_handle_give(struct once_client *client, CURL *handle);
+void client_handle_return(struct once_client *client, CURL *handle);
 
 /* Random bytes, of the options or the system. */
 enum status client_random(

@@ -215,12 +215,12 @@ int once_client_send(struct once_client *client, const struct once_send *send,
         *ret_response = NULL;
     }
     if (client == NULL || send == NULL || ret_response == NULL) {
-        return client_say(error,
+        return client_error(error,
             err_set(&err, E_MISUSE, "%s is NULL",
                 client == NULL ? "client"
                 : send == NULL ? "send"
                                : "ret_response"),
             &err);
     }
-    return client_say(error, send_one(client, send, ret_response, &err), &err);
+    return client_error(error, send_one(client, send, ret_response, &err), &err);
 }

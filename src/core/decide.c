@@ -96,7 +96,7 @@ static int64_t due_of(const struct request *request, struct decide_moment moment
 }
 
 /* The same, but 0 if the request sets none. */
-static int64_t due_if_asked(const struct request *request, struct decide_moment moment)
+static int64_t due_if_set(const struct request *request, struct decide_moment moment)
 {
     bool asked = request->delay_ms > 0 || request->not_before_ms > 0;
     return asked ? due_of(request, moment) : 0;
@@ -122,7 +122,7 @@ static void become_waiting(
     struct record *record, const struct request *request, struct decide_moment moment)
 {
     become(record, RECORD_WAITING);
-    record->due_ms = due_if_asked(request, moment);
+    record->due_ms = due_if_set(request, moment);
     record->reason = request->reason;
 }
 
@@ -572,7 +572,7 @@ static void holder_acts(struct decision *decision, const struct record *found,
 }
 
 /* The holder's earlier request of this kind gave the record its status. */
-static bool led_here(enum request_kind request, enum record_status status)
+static bool is_repeat_of(enum request_kind request, enum record_status status)
 {
     return (request == REQUEST_RETRY && (status == RECORD_PENDING || status == RECORD_DEAD)) ||
            (request == REQUEST_GIVE_UP && status == RECORD_DEAD) ||
@@ -602,7 +602,7 @@ static void holder(struct decision *decision, const struct record *found,
         }
     } else if (running) {
         holder_acts(decision, found, request, moment);
-    } else if (led_here(request->kind, found->status)) {
+    } else if (is_repeat_of(request->kind, found->status)) {
         repeat(decision, DECISION_DONE, "H6", found);
     } else {
         leave(decision, DECISION_STALE_FENCE, "H6", found);
@@ -742,7 +742,7 @@ static void postpone(struct decision *decision, const struct record *found,
     } else if (found->status != RECORD_UNKNOWN) {
         leave(decision, DECISION_WRONG_STATUS, "Q4", found);
     } else {
-        keep(decision, found)->due_ms = due_if_asked(request, moment);
+        keep(decision, found)->due_ms = due_if_set(request, moment);
         put(decision, DECISION_DONE, "Q3", moment);
         decision->next.updated_ms = found->updated_ms; /* since when it is unknown */
     }
@@ -834,7 +834,7 @@ static void compensate(struct decision *decision, const struct record *found,
         struct record *next = keep(decision, found);
         become(next, RECORD_COMPENSATING);
         ASSERT(record_sealed(next)); /* P3: the outcome stays */
-        next->due_ms = due_if_asked(request, moment);
+        next->due_ms = due_if_set(request, moment);
         next->reason = request->reason;
         put(decision, DECISION_DONE, "K2", moment);
     }

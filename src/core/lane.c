@@ -166,7 +166,7 @@ enum lane_turn lane_turn(const struct record *before)
         record_sealed(before) || before->status == RECORD_DEAD || before->status == RECORD_REJECTED;
     if (is_over) {
         /* Its first grant waited for the ones before it; without a grant they may still run. */
-        return before->fence > 0 ? LANE_PASSED : LANE_LOOK;
+        return before->fence > 0 ? LANE_PASSED : LANE_ASK_BEFORE;
     }
     bool is_held = before->status == RECORD_UNKNOWN && record_due_ms(before) == INT64_MAX;
     return is_held ? LANE_PASSED : LANE_BLOCKED;

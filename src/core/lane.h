@@ -59,10 +59,10 @@ bool lane_after(const struct record *record, struct op_id *ret_id);
 
 /* What a record means for the one that comes after it. */
 enum lane_turn {
-    LANE_PASSED,  /* it needs no further attempt, or only a person can have it attempted: it is
+    LANE_PASSED,     /* it needs no further attempt, or only a person can have it attempted: it is
                      unknown, and without a due */
-    LANE_BLOCKED, /* it is not over yet */
-    LANE_LOOK,    /* it was never attempted, and never will be: ask about the one before it */
+    LANE_BLOCKED,    /* it is not over yet */
+    LANE_ASK_BEFORE, /* it was never attempted, and never will be: ask about the one before it */
 };
 /* before NULL: forgotten. */
 enum lane_turn lane_turn(const struct record *before);

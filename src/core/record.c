@@ -235,7 +235,7 @@ bool record_window_over(const struct record *record, int64_t now_ms)
 
 /* Its door may ask the provider. Whether it does depends on its configuration, which may change: so
  * the record is due for as long as it is unknown. Format 1 does not name the door. */
-static bool may_be_asked(const struct record *record)
+static bool may_reconcile(const struct record *record)
 {
     return record->kind == RECORD_OPERATION &&
            (record->door == RECORD_DOOR_GATEWAY || record->door == RECORD_DOOR_NONE);
@@ -250,8 +250,8 @@ enum record_due record_due(const struct record *record)
     case RECORD_COMPENSATING:
         return record->due_ms == 0 ? RECORD_DUE_NEVER : RECORD_DUE_CONFIRMATION_OVER;
     case RECORD_UNKNOWN:
-        return record->due_ms == 0 && !may_be_asked(record) ? RECORD_DUE_NEVER
-                                                            : RECORD_DUE_RECONCILE_AGAIN;
+        return record->due_ms == 0 && !may_reconcile(record) ? RECORD_DUE_NEVER
+                                                             : RECORD_DUE_RECONCILE_AGAIN;
     case RECORD_DEAD: return RECORD_DUE_NEVER;
     case RECORD_RELEASED:
     case RECORD_EXECUTED:
@@ -708,11 +708,10 @@ enum status record_decode(struct slice bytes, struct record *ret_record, struct 
         take_life(&reader, &record);
     }
     if (reader.failed) {
-        return err_set(err, E_CORRUPT, "record of %zu bytes is cut short or malformed", bytes.len);
+        return err_set(err, E_CORRUPT, "record of length %zu is cut short or malformed", bytes.len);
     }
     if (reader.at != reader.end) {
-        return err_set(
-            err, E_CORRUPT, "record has %zu bytes too many", (size_t)(reader.end - reader.at));
+        return err_set(err, E_CORRUPT, "record of length %zu goes on after its end", bytes.len);
     }
     const char *fault = record_flaw(&record);
     if (fault != NULL) {

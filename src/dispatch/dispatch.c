@@ -24,7 +24,7 @@ struct dispatch_plan *dispatch_plan_take(struct dispatch *dispatch, enum record_
     return plan;
 }
 
-void dispatch_plan_give(struct dispatch *dispatch, struct dispatch_plan *plan)
+void dispatch_plan_drop(struct dispatch *dispatch, struct dispatch_plan *plan)
 {
     if (plan == NULL) {
         return;
@@ -90,12 +90,7 @@ void dispatch_plan_use(struct dispatch *dispatch, struct dispatch_plan *plan)
     dispatch->is_resubscribing = true;
     post_arrival(dispatch);
     dispatch_unlock(dispatch);
-    dispatch_plan_give(dispatch, before);
-}
-
-void dispatch_plan_drop(struct dispatch *dispatch, struct dispatch_plan *plan)
-{
-    dispatch_plan_give(dispatch, plan);
+    dispatch_plan_drop(dispatch, before);
 }
 
 /* ---- arrivals ------------------------------------------------------------------------------ */
@@ -148,7 +143,7 @@ void dispatch_offer(struct dispatch *dispatch, unsigned loop, const struct recor
     } else if (job != NULL) {
         job_drop(job);
     }
-    dispatch_plan_give(dispatch, plan);
+    dispatch_plan_drop(dispatch, plan);
 }
 
 /* Take a place for the record that is about to be enqueued. NULL: not now. */
@@ -158,8 +153,8 @@ static struct dispatching *start_run(struct dispatch_worker *worker,
     static const struct op_id none = {{0}};
     struct job *job = job_new(worker->dispatch, &none);
     struct dispatching *run = job == NULL ? NULL : run_new(worker);
-    bool is_started = run != NULL && run_body(run, body) == OK && job_aim(job, plan, record) &&
-                      job_start(job, run, worker);
+    bool is_started = run != NULL && run_body(run, body) == OK &&
+                      job_find_target(job, plan, record) && job_start(job, run, worker);
     if (!is_started && run != NULL) {
         run_drop(run);
     }
@@ -174,7 +169,7 @@ static enum start_when start_by(struct dispatch_worker *worker, const struct dis
     struct dispatch_start *start, struct dispatching **ret_run)
 {
     const struct request *request = &start->enqueue->request;
-    /* As far as its kind looks at it to find its target. */
+    /* Only the members that its kind reads to find the target. */
     struct record record = {
         .kind = request_record_kind(request), .key = request->key, .detail = request->detail};
     const struct dispatch_target *target = plan->kind->target(plan, &record);
@@ -196,14 +191,14 @@ static bool start_or_hold(struct dispatch_worker *worker, struct dispatch_start 
     struct dispatch_plan *plan = dispatch_plan_take(dispatch, kind);
     struct dispatching *run = NULL;
     enum start_when when = plan == NULL ? START_NEVER : start_by(worker, plan, start, &run);
-    dispatch_plan_give(dispatch, plan);
+    dispatch_plan_drop(dispatch, plan);
     if (when != START_SOON) {
         start->ready(start, run == NULL ? NULL : run_claim_with(run));
     }
     return when != START_SOON;
 }
 
-/* Those that come first are first, unless their target is full: a different one may be free. */
+/* In order of arrival, but a full target does not hold up the others. */
 void dispatch_starts(struct dispatch_worker *worker)
 {
     int64_t now_ms = (int64_t)net_loop_now(worker_loop(worker));
@@ -624,7 +619,7 @@ void dispatch_free(struct dispatch *dispatch)
         upstreams_attach(dispatch->upstreams, NULL); /* no loop is left to close them */
     }
     for (size_t i = 0; i < COUNT(dispatch->plans); i++) {
-        dispatch_plan_give(dispatch, dispatch->plans[i]);
+        dispatch_plan_drop(dispatch, dispatch->plans[i]);
     }
     for (struct dispatch_gauge *at = dispatch->gauges, *next; at != NULL; at = next) {
         next = at->next;

@@ -205,7 +205,7 @@ enum status dispatch_plan_prepare(
     struct dispatch *dispatch, struct dispatch_plan *plan, struct err *err) MUST_CHECK;
 /* Use it for calls that begin from now on, in place of its kind's current plan. */
 void dispatch_plan_use(struct dispatch *dispatch, struct dispatch_plan *plan);
-/* Release it instead. */
+/* Release it instead; also for a plan that was taken (impl.h). NULL is fine. */
 void dispatch_plan_drop(struct dispatch *dispatch, struct dispatch_plan *plan);
 
 /* Start a record that was just enqueued durably, before its due is found. If that is not possible

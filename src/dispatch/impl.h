@@ -280,9 +280,8 @@ static inline void dispatch_unlock(struct dispatch *dispatch)
 
 /* dispatch.c */
 struct net_loop *worker_loop(const struct dispatch_worker *worker);
-/* The plan of a kind, held; NULL: none. Takes the lock, as dispatch_plan_give does. */
+/* The plan of a kind, held; NULL: none. Takes the lock, as dispatch_plan_drop does. */
 struct dispatch_plan *dispatch_plan_take(struct dispatch *dispatch, enum record_kind kind);
-void dispatch_plan_give(struct dispatch *dispatch, struct dispatch_plan *plan);
 /* Subscribe to the dues again, because one was lost. Under the lock. */
 void dispatch_lost(struct dispatch *dispatch);
 
@@ -331,7 +330,8 @@ void job_leave_lane(struct job *job);       /* let the jobs after it go first */
 void job_over(struct job *job);
 /* Find the target of a record, and no lane: for one that does not wait for a turn. False: as
  * job_place. Takes the lock. */
-bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record);
+bool job_find_target(
+    struct job *job, const struct dispatch_plan *plan, const struct record *record);
 /* Find the lane of a record. False: it has no target now, or no memory. Takes the lock. */
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record);
 /* Whether a record may be claimed with its enqueue. */
@@ -343,7 +343,7 @@ enum start_when {
 /* Takes the lock. */
 enum start_when job_start_when(
     struct dispatch_worker *worker, const struct dispatch_target *target);
-/* Take a place of its target, if that is possible now, for a job that is aimed and needs no turn.
+/* Take a place of its target, if that is possible now, for a job with a target that needs no turn.
  * False: it is not. Takes the lock. */
 bool job_start(struct job *job, struct dispatching *run, struct dispatch_worker *worker);
 /* Start the enqueues that were held back, as far as there are places, and those that have waited

@@ -150,7 +150,7 @@ static void lane_key(struct job *job, const struct record *record, struct slice 
 }
 
 /* Its target and its tenant there. Under the lock. */
-static bool aim(struct job *job, struct dispatch_target *target, const struct record *record)
+static bool set_target(struct job *job, struct dispatch_target *target, const struct record *record)
 {
     job->due_ms = record->due_ms;
     job->gauge = target->gauge;
@@ -158,16 +158,16 @@ static bool aim(struct job *job, struct dispatch_target *target, const struct re
     return job->tenant != NULL;
 }
 
-bool job_aim(struct job *job, const struct dispatch_plan *plan, const struct record *record)
+bool job_find_target(struct job *job, const struct dispatch_plan *plan, const struct record *record)
 {
     struct dispatch_target *target = plan->kind->target(plan, record);
     if (target == NULL) {
         return false;
     }
     dispatch_lock(job->dispatch);
-    bool is_aimed = aim(job, target, record);
+    bool has_target = set_target(job, target, record);
     dispatch_unlock(job->dispatch);
-    return is_aimed;
+    return has_target;
 }
 
 bool job_place(struct job *job, const struct dispatch_plan *plan, const struct record *record)
@@ -192,9 +192,9 @@ bool job_place(struct job *job, const struct dispatch_plan *plan, const struct r
         job_leave_lane(job); /* kept while it rested; it belongs in a different one now */
     }
     job->is_ordered = order.len > 0;
-    bool is_aimed = aim(job, target, record);
+    bool has_target = set_target(job, target, record);
     dispatch_unlock(dispatch);
-    return is_aimed;
+    return has_target;
 }
 
 void job_queue(struct job *job)
@@ -288,7 +288,7 @@ static struct job *take_turn(struct turn *turn)
         return NULL;
     }
     struct job *job = CONTAINER_OF(item, struct job, item);
-    /* Usually the one before it was just here: then nobody needs to be asked. */
+    /* Usually the one before it was just here: then no query is needed. */
     job->has_after = job->has_after && !op_id_equal(&lane->over, &job->after);
     return job;
 }
@@ -370,8 +370,8 @@ static bool may_start(struct dispatch *dispatch, struct dispatch_gauge *gauge, i
            gauge_admits(gauge, now_ms, &wait_ms);
 }
 
-/* Calls that end soon, and few that wait for their end: the enqueue is worth holding back. Whoever
- * creates more than can be sent is slowed down by that, a little. Under the lock. */
+/* Calls that end soon, and few that wait for their end: the enqueue is worth holding back. This
+ * slows down a caller that creates more than can be sent. Under the lock. */
 static bool may_start_soon(struct dispatch_gauge *gauge, int64_t now_ms)
 {
     return gauge->call_ms_mean <= START_MS * CALL_MEAN_OF &&

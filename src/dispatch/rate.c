@@ -19,7 +19,7 @@ bool rate_take(struct rate *rate, double per_second, int64_t now_ms, int64_t *re
     return true;
 }
 
-void rate_give(struct rate *rate)
+void rate_return(struct rate *rate)
 {
     rate->used = rate->used > 1 ? rate->used - 1 : 0;
 }

@@ -20,6 +20,6 @@ struct rate {
 bool rate_take(struct rate *rate, double per_second, int64_t now_ms, int64_t *ret_wait_ms);
 
 /* Give one call back that was taken and not made. */
-void rate_give(struct rate *rate);
+void rate_return(struct rate *rate);
 
 #endif

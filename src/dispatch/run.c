@@ -106,7 +106,7 @@ static void run_leave(struct dispatching *run)
 static void run_release(struct dispatching *run)
 {
     outcall_release(&run->out);
-    dispatch_plan_give(dispatch_of(run), run->plan);
+    dispatch_plan_drop(dispatch_of(run), run->plan);
     run_drop(run);
 }
 
@@ -420,7 +420,7 @@ static void give_back(struct dispatching *run)
     struct dispatch_worker *worker = run->worker;
     struct dispatch *dispatch = worker->dispatch;
     dispatch_lock(dispatch);
-    rate_give(&job->tenant->rate);
+    rate_return(&job->tenant->rate);
     run_leave(run); /* DJ4: with its place and its ticket of the breaker */
     job_drop(job);
     dispatch_unlock(dispatch);
@@ -456,7 +456,7 @@ static void on_claimed_with(struct dispatching *run)
         give_back(run);
     } else if (claim->err.status == OK && claim->decision.kind == DECISION_NOTHING) {
         dispatch_lock(job->dispatch);
-        rate_give(&job->tenant->rate);
+        rate_return(&job->tenant->rate);
         dispatch_unlock(job->dispatch);
         leave(run, 1); /* it is pending: read it, and let it wait for its turn */
     } else {
@@ -490,7 +490,7 @@ static void wait_in_order(struct dispatching *run)
 {
     struct job *job = run->job;
     dispatch_lock(job->dispatch);
-    rate_give(&job->tenant->rate);
+    rate_return(&job->tenant->rate);
     if (job_find(job->dispatch, &job->after) != NULL) {
         job_leave_lane(job);
     }
@@ -511,7 +511,7 @@ static void on_before(struct dispatching *run)
     }
     switch (lane_turn(before)) {
     case LANE_BLOCKED: wait_in_order(run); return;
-    case LANE_LOOK:
+    case LANE_ASK_BEFORE:
         if (lane_after(before, &job->after)) {
             claim_in_order(run);
             return;
@@ -520,7 +520,7 @@ static void on_before(struct dispatching *run)
     case LANE_PASSED: break;
     }
     job->has_after = false; /* it stays so: only a person can have it attempted again */
-    dispatch_plan_give(dispatch, run->plan);
+    dispatch_plan_drop(dispatch, run->plan);
     run->plan = NULL;
     claim(run);
 }
@@ -1070,7 +1070,7 @@ void run_granted(struct dispatching *run)
     run->grant = run->granted.grant;
     run->call.now_ms = run->grant.now_ms;
     run->plan = dispatch_plan_take(dispatch_of(run), run->record.kind);
-    if (run->plan != NULL && job_aim(run->job, run->plan, &run->record) &&
+    if (run->plan != NULL && job_find_target(run->job, run->plan, &run->record) &&
         take_place(run, &wait_ms)) {
         call(run);
         return;

@@ -166,7 +166,7 @@ struct turns_item *turns_take(struct turns *turns,
 {
     struct turns_lane *lane = turns->ring;
     const struct turns_lane *begun = lane;
-    for (unsigned looks = 0; lane != NULL && looks < TURNS_LOOKS_MAX; looks++) {
+    for (unsigned looks = 0; lane != NULL && looks < TURNS_TRIES_MAX; looks++) {
         turns->ring = lane->next; /* its turn is over, whether it may or not */
         if (may(context, lane)) {
             struct turns_item *item = lane->first;

@@ -24,7 +24,7 @@
 
 enum {
     TURNS_BUCKETS = 256,  /* of lanes by their key */
-    TURNS_LOOKS_MAX = 64, /* lanes tried in one take, if none of them may go */
+    TURNS_TRIES_MAX = 64, /* lanes tried in one take, if none of them may go */
 };
 
 struct turns_item {
@@ -66,7 +66,7 @@ struct turns_lane *turns_lane(
 void turns_put(struct turns *turns, struct turns_lane *lane, struct turns_item *item);
 /* Put it back at the head of its lane, instead of turns_over. */
 void turns_put_back(struct turns *turns, struct turns_lane *lane, struct turns_item *item);
-/* The first item of the next lane that may go; NULL: there is none, or TURNS_LOOKS_MAX lanes may
+/* The first item of the next lane that may go; NULL: there is none, or TURNS_TRIES_MAX lanes may
  * not. */
 struct turns_item *turns_take(struct turns *turns,
     bool (*may)(void *context, const struct turns_lane *lane), void *context,

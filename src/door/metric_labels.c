@@ -140,7 +140,7 @@ static size_t find_tenant(struct metric_labels *labels, struct slice name)
 }
 
 /* Give the pair the next number. NULL: out of memory. */
-static const struct labelled *give_number(
+static const struct labelled *assign_number(
     struct metric_labels *labels, size_t tenant, struct slice scope)
 {
     struct labelled *named = mem_alloc(labels->mem, sizeof *named + scope.len);
@@ -166,7 +166,7 @@ static const struct labelled *find_other(struct metric_labels *labels, size_t te
 {
     const struct labelled *found =
         atomic_load(search(labels, tenant_at(labels, tenant)->name, other));
-    return found != NULL ? found : give_number(labels, tenant, other);
+    return found != NULL ? found : assign_number(labels, tenant, other);
 }
 
 /* Give a number to a scope that has none. NULL: no room, or out of memory. */
@@ -179,7 +179,7 @@ static const struct labelled *name_scope(
         (!is_own && labels->shared_count == METRICS_SERIES_MAX)) {
         return NULL;
     }
-    const struct labelled *named = give_number(labels, number, scope);
+    const struct labelled *named = assign_number(labels, number, scope);
     if (named != NULL) {
         tenant->scopes++;
         labels->shared_count += !is_own;

@@ -80,7 +80,7 @@ struct loop {
     struct tenant_counts tenants[SERIES_TENANTS_MAX];
     struct route_counts routes[SERIES_ROUTES_MAX];
     counter doubts[METRICS_DOUBTS_MAX];
-    char apart[64]; /* so that the next loop's counters begin on a different cache line */
+    char padding[64]; /* so that the next loop's counters begin on a different cache line */
 };
 
 struct metrics {

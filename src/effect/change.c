@@ -87,7 +87,7 @@ static bool is_first_of(const struct config *config, size_t token)
 }
 
 /* Write it for every tenant that may use the connector. */
-static enum status tell(struct effects *effects, const struct config *config,
+static enum status record_change(struct effects *effects, const struct config *config,
     const struct config_connector *connector, struct slice reason, struct err *err)
 {
     enum status status = OK;
@@ -178,19 +178,20 @@ struct config_step {
     struct err *err;
 };
 
-static enum status tell_connector(struct config_step *self, const char *name)
+static enum status record_connector(struct config_step *self, const char *name)
 {
     const struct config_connector *before = connector_named(self->before, name);
     const struct config_connector *after = connector_named(self->after, name);
     buf_clear(&self->text);
     put_connector(before, after, mark_named(self->effects->marks, name),
         mark_named(self->marks, name), &self->text);
-    return self->text.len == 0 ? OK
-                               : tell(self->effects, self->after, after == NULL ? before : after,
-                                     buf_view(&self->text), self->err);
+    return self->text.len == 0
+               ? OK
+               : record_change(self->effects, self->after, after == NULL ? before : after,
+                     buf_view(&self->text), self->err);
 }
 
-static enum status tell_type(struct config_step *self, const char *name)
+static enum status record_type(struct config_step *self, const char *name)
 {
     const struct config_effect *before =
         config_effect_find(&self->before->effects, slice_str(name));
@@ -199,29 +200,29 @@ static enum status tell_type(struct config_step *self, const char *name)
     put_type(before, after, &self->text);
     return self->text.len == 0
                ? OK
-               : tell(self->effects, self->after, (after == NULL ? before : after)->connector,
-                     buf_view(&self->text), self->err);
+               : record_change(self->effects, self->after,
+                     (after == NULL ? before : after)->connector, buf_view(&self->text), self->err);
 }
 
-static enum status tell_all(struct config_step *self)
+static enum status record_all(struct config_step *self)
 {
     const struct config_effects *old = &self->before->effects;
     const struct config_effects *new = &self->after->effects;
     enum status status = OK;
     for (size_t i = 0; status == OK && i < new->connector_count; i++) {
-        status = tell_connector(self, new->connectors[i].name);
+        status = record_connector(self, new->connectors[i].name);
     }
     for (size_t i = 0; status == OK && i < old->connector_count; i++) {
         if (connector_named(self->after, old->connectors[i].name) == NULL) {
-            status = tell_connector(self, old->connectors[i].name);
+            status = record_connector(self, old->connectors[i].name);
         }
     }
     for (size_t i = 0; status == OK && i < new->type_count; i++) {
-        status = tell_type(self, new->types[i].name);
+        status = record_type(self, new->types[i].name);
     }
     for (size_t i = 0; status == OK && i < old->type_count; i++) {
         if (config_effect_find(new, slice_str(old->types[i].name)) == NULL) {
-            status = tell_type(self, old->types[i].name);
+            status = record_type(self, old->types[i].name);
         }
     }
     return status;
@@ -238,7 +239,7 @@ enum status effects_note_change(
     }
     effects_mark_secrets(config, self.marks);
     buf_init(&self.text, effects->mem, 8192);
-    enum status status = tell_all(&self);
+    enum status status = record_all(&self);
     buf_release(&self.text);
     mem_free(effects->mem, self.marks);
     return status;

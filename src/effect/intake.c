@@ -13,7 +13,7 @@ enum {
     ARENA_BYTES_MAX = 64 << 20 /* one envelope at its limit, its tree and its sealed forms */
 };
 
-/* The types of one configuration, as the store is told them. */
+/* The types of one configuration, in the form that the store needs. */
 struct intake_types {
     struct engine_intake subscription; /* first */
     struct effect_intake *intake;
@@ -156,7 +156,7 @@ static struct intake_call *take_row(
     return call;
 }
 
-/* The calls of one take that may be submitted at once: of each lane the first. */
+/* The calls of one take that may be submitted at once: the first of each lane. */
 struct intake_heads {
     struct intake_call *calls[CALLS_MAX];
     size_t count;

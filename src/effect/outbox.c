@@ -500,7 +500,7 @@ static void put_step(struct dispatch_call *call, struct outbox_call *sending,
         request->reason = slice_str(call->out->reason);
         break;
     case NEXT_RETRY: put_retry(request, sending, delay_ms); break;
-    case NEXT_RESEND: /* without bounds, which would make it a dead letter: NX8 looks again */
+    case NEXT_RESEND: /* without bounds, which would make it a dead letter: NX8 checks again */
         request->kind = REQUEST_RETRY;
         request->delay_ms = delay_ms;
         sending->detail.is_uncertain = true;

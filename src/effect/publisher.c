@@ -209,7 +209,7 @@ void publisher_free(struct publisher *publisher)
     for (size_t i = 0; i < publisher->thread_count; i++) {
         (void)pthread_join(publisher->threads[i], NULL);
     }
-    ASSERT(publisher->first == NULL); /* whoever sent it holds the plan */
+    ASSERT(publisher->first == NULL); /* every sender holds the plan */
     if (publisher->url != NULL) {
         mem_wipe(publisher->url, strlen(publisher->url));
     }

@@ -118,7 +118,7 @@ struct engine {
     uint64_t nudged_nanos;    /* … at that time */
     bool wanted;              /* the engine thread waits for the end of a lead … */
     unsigned overtaken;       /* … and this many began since it asked */
-    bool dozing;              /* the engine thread sleeps for longer than a busy tick */
+    bool sleeps_long;         /* the engine thread sleeps for longer than a busy tick */
     uint64_t led_seen;        /* stats.turns_led when it last went to sleep */
     int64_t parked_next_ms;   /* parked.next_ms, as the last turn left it */
     int64_t soon_due_ms;      /* soon_due_ms, likewise */
@@ -252,7 +252,7 @@ static void count_flush(struct engine *engine, uint64_t took)
     int64_t boot_ms = clock_read(&engine->clock).boot_ms;
     pthread_mutex_lock(&engine->lock);
     if (engine->flies) {
-        pace_flew(&engine->pace, took, boot_ms);
+        pace_flush_took(&engine->pace, took, boot_ms);
     } else {
         pace_took(&engine->pace, took, boot_ms);
     }
@@ -529,7 +529,7 @@ static bool is_awaited(const struct engine *engine)
 /* How long until the next timer is due. */
 static int64_t idle_ms(const struct engine *engine)
 {
-    int64_t wait_ms = engine->dozing ? IDLE_TICK_MS : BUSY_TICK_MS;
+    int64_t wait_ms = engine->sleeps_long ? IDLE_TICK_MS : BUSY_TICK_MS;
     /* Read again, because the last turn may have been long. */
     int64_t now_ms = clock_read(&engine->clock).boot_ms;
     if (engine->parked_next_ms != INT64_MAX && engine->parked_next_ms - now_ms < wait_ms) {
@@ -544,7 +544,7 @@ static int64_t idle_ms(const struct engine *engine)
 }
 
 /* The engine thread sleeps until it is woken, or for this long. With the lock. */
-static void doze(struct engine *engine, int64_t wait_ms)
+static void sleep_until_work(struct engine *engine, int64_t wait_ms)
 {
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
@@ -556,12 +556,12 @@ static void doze(struct engine *engine, int64_t wait_ms)
 
 static void wait_for_work(struct engine *engine)
 {
-    engine->dozing = engine->stats.turns_led == engine->led_seen && !engine->nudged;
+    engine->sleeps_long = engine->stats.turns_led == engine->led_seen && !engine->nudged;
     engine->led_seen = engine->stats.turns_led;
     engine->sleeping = true;
-    doze(engine, idle_ms(engine));
+    sleep_until_work(engine, idle_ms(engine));
     engine->sleeping = false;
-    engine->dozing = false;
+    engine->sleeps_long = false;
 }
 
 /* ---- flights ------------------------------------------------------------------------------- */
@@ -649,7 +649,7 @@ static void own_land(struct engine *engine)
             return;
         }
     }
-    doze(engine, BUSY_TICK_MS);
+    sleep_until_work(engine, BUSY_TICK_MS);
 }
 
 /* The engine thread takes the turn, and waits until it can. A batch with all waiting calls, unless
@@ -1009,7 +1009,7 @@ static void lead(struct engine *engine, struct batch *batch, struct engine_seat 
 {
     bool flies = turn(engine, batch, true, seat);
     pthread_mutex_lock(&engine->lock);
-    if (engine->dozing) {
+    if (engine->sleeps_long) {
         wake(engine); /* the timers of a busy engine */
     }
     if (!flies) {
@@ -1334,7 +1334,7 @@ struct store *engine_reader_take(struct engine *engine)
     return engine->reader;
 }
 
-void engine_reader_give(struct engine *engine, const struct err *err)
+void engine_reader_return(struct engine *engine, const struct err *err)
 {
     ASSERT(engine->reader != NULL);
     pthread_mutex_unlock(&engine->reading);

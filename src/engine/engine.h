@@ -238,7 +238,7 @@ void engine_fingerprint(
  * damage stops the engine (EN5). NULL: the store has no readers, or the engine has stopped; submit
  * the query instead. May block while others read. Any thread but the engine's. */
 struct store *engine_reader_take(struct engine *engine);
-void engine_reader_give(struct engine *engine, const struct err *err);
+void engine_reader_return(struct engine *engine, const struct err *err);
 
 /* Whether the engine has stopped for good (EN5), and why. The caller should end the process: only
  * reopening the store re-reads the truth. Any thread. */

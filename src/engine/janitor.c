@@ -136,7 +136,7 @@ static bool settle_leases(void *context, const struct store_due *dues, size_t co
 }
 
 /* Gives one subscriber some of its due records. *ret_more: the page was full and was taken. */
-static enum status give_some(
+static enum status report_some(
     struct janitor *janitor, struct due_subscription *subscription, bool *ret_more, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -157,13 +157,13 @@ static enum status give_some(
 
 /* Gives all due records, up to a bound: a backlog of a hundred thousand takes seconds, and no turn
  * delays the batch for long. */
-static enum status give_dues(
+static enum status report_dues(
     struct janitor *janitor, struct due_subscription *subscription, struct err *err)
 {
     enum status status = OK;
     bool has_more = true;
     for (unsigned i = 0; status == OK && has_more && i < JANITOR_PAGES; i++) {
-        status = give_some(janitor, subscription, &has_more, err);
+        status = report_some(janitor, subscription, &has_more, err);
     }
     return status;
 }
@@ -174,7 +174,7 @@ static enum status act_on_dues(struct janitor *janitor, struct err *err)
     (void)pthread_mutex_lock(&janitor->lock);
     for (struct due_subscription *one = janitor->subscriptions; one != NULL && status == OK;
          one = one->next) {
-        status = give_dues(janitor, one, err);
+        status = report_dues(janitor, one, err);
     }
     (void)pthread_mutex_unlock(&janitor->lock);
     return fatal_only(status, err);
@@ -189,7 +189,7 @@ void janitor_on_intake(struct janitor *janitor, struct engine_intake *intake)
     (void)pthread_mutex_unlock(&janitor->lock);
 }
 
-static enum status give_intake(
+static enum status report_intake(
     struct janitor *janitor, struct engine_intake *intake, struct err *err)
 {
     struct store *store = janitor->cycle->store;
@@ -216,7 +216,7 @@ static enum status give_intake(
     return status;
 }
 
-static enum status mind_intake(struct janitor *janitor, struct err *err)
+static enum status check_intake(struct janitor *janitor, struct err *err)
 {
     enum status status = OK;
     if (janitor->cycle->store->ops->intake == NULL || janitor->cycle->away.status != OK) {
@@ -224,7 +224,7 @@ static enum status mind_intake(struct janitor *janitor, struct err *err)
     }
     (void)pthread_mutex_lock(&janitor->lock);
     if (janitor->intake != NULL) {
-        status = give_intake(janitor, janitor->intake, err);
+        status = report_intake(janitor, janitor->intake, err);
     }
     (void)pthread_mutex_unlock(&janitor->lock);
     return fatal_only(status, err);
@@ -323,7 +323,7 @@ static enum status beat(struct janitor *janitor, struct err *err)
 }
 
 /* On a shared store: beats, and settles the grants of processes that are gone. */
-static enum status mind_holders(struct janitor *janitor, struct err *err)
+static enum status check_holders(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
     struct store_due dues[JANITOR_CALLS];
@@ -345,7 +345,7 @@ static enum status mind_holders(struct janitor *janitor, struct err *err)
 
 /* Duties ----------------------------------------------------------------------------------- */
 
-static enum status keep_house(struct janitor *janitor, struct err *err)
+static enum status housekeep(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
     const struct store_housekeeping *housekeeping = store->ops->housekeeping;
@@ -433,16 +433,17 @@ static enum status ask_for_backlog(struct janitor *janitor, struct err *err)
 }
 
 /* An embedded store is looked through once: then commits count themselves (cycle.c). */
-static enum status mind_backlog(struct janitor *janitor, struct err *err)
+static enum status refresh_backlog(struct janitor *janitor, struct err *err)
 {
     struct store *store = janitor->cycle->store;
-    if (janitor->backlog == NULL || janitor->is_looked) {
+    if (janitor->backlog == NULL || janitor->is_backlog_counted) {
         return OK;
     }
     if (store->ops->shared) {
         return ask_for_backlog(janitor, err);
     }
-    return fatal_only(backlog_read(janitor->backlog, store, &janitor->is_looked, err), err);
+    return fatal_only(
+        backlog_read(janitor->backlog, store, &janitor->is_backlog_counted, err), err);
 }
 
 /* Runs after the flush that made the entry durable. */
@@ -505,14 +506,14 @@ static const struct duty {
     int64_t every_ms;
     enum status (*run)(struct janitor *janitor, struct err *err);
 } duties[JANITOR_DUTIES] = {
-    [DUTY_HOUSEKEEPING] = {"housekeeping", 5, keep_house},
-    [DUTY_HOLDERS] = {"holders", LIMIT_BEAT_MS, mind_holders},
+    [DUTY_HOUSEKEEPING] = {"housekeeping", 5, housekeep},
+    [DUTY_HOLDERS] = {"holders", LIMIT_BEAT_MS, check_holders},
     [DUTY_DUES] = {"dues", 500, act_on_dues},
-    [DUTY_INTAKE] = {"intake", 200, mind_intake},
+    [DUTY_INTAKE] = {"intake", 200, check_intake},
     [DUTY_CHECKPOINT] = {"checkpoint", 60000, sign_checkpoint},
     [DUTY_COUNTS] = {"counts", 100, read_counts},
     [DUTY_KINDS] = {"kinds", 100, read_kind},
-    [DUTY_BACKLOG] = {"backlog", 5, mind_backlog},
+    [DUTY_BACKLOG] = {"backlog", 5, refresh_backlog},
     [DUTY_REMOVE] = {"remove", 0, remove_archived},
     [DUTY_ARCHIVE] = {"archive", 60000, archive},
 };

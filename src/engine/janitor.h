@@ -81,7 +81,7 @@ struct janitor {
     enum record_kind kind_read;             /* the kind that was counted last */
     struct backlog *backlog;                /* NULL: nobody asks */
     enum record_kind backlog_read;          /* the kind that a shared store was asked for last */
-    bool is_looked;                         /* its records from before the start were found */
+    bool is_backlog_counted;                /* its records from before the start were found */
     uint64_t archiving;           /* evidence to remove once its entry is durable; 0: none */
     _Atomic bool archive_durable; /* its entry is durable */
     struct query barrier;         /* answered when it is */

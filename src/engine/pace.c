@@ -42,7 +42,7 @@ static void pace_move(struct pace *pace, enum pace_state state, int64_t boot_ms)
     pace_check(pace);
 }
 
-void pace_flew(struct pace *pace, uint64_t nanos, int64_t boot_ms)
+void pace_flush_took(struct pace *pace, uint64_t nanos, int64_t boot_ms)
 {
     nanos /= PACE_FLIGHT;
     pace_took(pace, nanos < PACE_STALL_NANOS ? nanos : PACE_STALL_NANOS - 1, boot_ms);

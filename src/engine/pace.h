@@ -53,7 +53,7 @@ void pace_took(struct pace *pace, uint64_t nanos, int64_t boot_ms);
  * take longer. But if flushes typically take very long, a thread that waits for its flush is
  * faster: the result of a flight comes through more kernel threads, each of which waits for a
  * core. */
-void pace_flew(struct pace *pace, uint64_t nanos, int64_t boot_ms);
+void pace_flush_took(struct pace *pace, uint64_t nanos, int64_t boot_ms);
 /* Asserts what holds in its state. */
 void pace_check(const struct pace *pace);
 

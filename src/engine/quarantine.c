@@ -50,7 +50,7 @@ bool quarantine_notice(
     return true;
 }
 
-void quarantine_say(const struct quarantine *quarantine, struct err *err)
+void quarantine_describe(const struct quarantine *quarantine, struct err *err)
 {
     (void)err_set(err, E_UNAVAILABLE,
         "quarantined: a caller holds fence %llu, which this store never gave out",

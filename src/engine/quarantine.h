@@ -35,6 +35,6 @@ bool quarantine_notice(
     struct quarantine *quarantine, uint64_t fence_highest, const struct request *request);
 bool quarantine_holds(const struct quarantine *quarantine, struct slice tenant);
 /* Writes the refusal into err. */
-void quarantine_say(const struct quarantine *quarantine, struct err *err);
+void quarantine_describe(const struct quarantine *quarantine, struct err *err);
 
 #endif

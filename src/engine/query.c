@@ -335,7 +335,7 @@ enum status query_do(struct engine *engine, struct query *query)
         return engine_do(engine, &query->call);
     }
     status = turns(reader, query);
-    engine_reader_give(engine, &query->call.err);
+    engine_reader_return(engine, &query->call.err);
     return status;
 }
 

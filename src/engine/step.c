@@ -398,7 +398,7 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
         return status;
     }
     if (is_quarantined(cycle, work, step)) {
-        quarantine_say(&cycle->quarantine, &call->err);
+        quarantine_describe(&cycle->quarantine, &call->err);
         return OK;
     }
     keep_lease(step);

@@ -24,6 +24,6 @@ enum status body_vault_new(const struct config *config, const char *store_url,
         .key_files = config->key_files,
         .key_file_count = config->key_file_count,
         .own_path = is_embedded ? path : NULL,
-        .is_fleeting = strncmp(store_url, "mem:", 4) == 0};
+        .is_ephemeral = strncmp(store_url, "mem:", 4) == 0};
     return vault_new(&options, ret_vault, err);
 }

@@ -401,8 +401,8 @@ static void put_reason(struct buf *out, struct slice reason)
     }
 }
 
-/* Of what happens to a command without a request, such as an expiry, it is the command's: a
- * conversation is found in all of its entries. */
+/* If something happens to a command without a request, such as an expiry, it is the command's: so
+ * all entries of a conversation can be found. */
 static struct slice trace_of(const struct entry_facts *facts)
 {
     const struct record *record = &facts->decision->next;

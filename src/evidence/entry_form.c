@@ -310,7 +310,7 @@ static bool decision_read(struct slice value, enum decision_kind *ret_kind)
     return false;
 }
 
-/* The unquoted text of a string; empty: it is none. */
+/* The unquoted text of a string; empty: it is not a string. */
 static struct slice text_in(struct slice value)
 {
     return value.len >= 2 && value.data[0] == '"' ? slice_of(value.data + 1, value.len - 2)
@@ -318,8 +318,8 @@ static struct slice text_in(struct slice value)
 }
 
 /* The word that readers of this entry get for a status of its record (core/kind.h), in quotes. A
- * wake says more than the status does: a command that is pending after it was confirmed, and one
- * that waits on for its effects without a due is blocked (command/effects.h). */
+ * wake says more than the status does: a command that becomes pending was confirmed, and a command
+ * that keeps waiting for its effects without a due is blocked (command/effects.h). */
 static struct slice word_of(struct entry_form *form, struct slice state)
 {
     const struct form_object *decided = &form->decided;

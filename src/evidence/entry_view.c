@@ -485,8 +485,8 @@ static enum status check_canonical(
     return OK;
 }
 
-/* The full document; of version 2 only if the stored form is the one that belongs to it, so that
- * nothing is stored that could be left out. */
+/* The full document. Version 2 is accepted only in its one stored form: everything that can be left
+ * out is left out. */
 static enum status read_full(const struct entry *entry, struct arena *arena, struct buf *scratch,
     struct slice *ret_full, struct err *err)
 {

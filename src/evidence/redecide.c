@@ -351,7 +351,7 @@ static enum status differs_u64(struct err *err, const char *name, uint64_t state
         (unsigned long long)made, (unsigned long long)stated);
 }
 
-static enum status compare_record_told(
+static enum status compare_entry_record(
     const struct entry_view *view, const struct decision *decision, struct err *err)
 {
     const struct record *next = &decision->next;
@@ -418,7 +418,7 @@ static bool joins_late(const struct entry_view *view, const struct decision *dec
 /* A new operation takes the request's source, a new attempt takes it if it names a version, and
  * every other request keeps the old source, unless it joins a lane. A source without a version is
  * only in the record, so there is nothing to compare it with. */
-static enum status compare_source_told(const struct entry_view *view,
+static enum status compare_entry_source(const struct entry_view *view,
     const struct decision *decision, const struct redecide_record *known, struct err *err)
 {
     const struct source *asked = &view->request.source;
@@ -437,7 +437,7 @@ static enum status compare_source_told(const struct entry_view *view,
                : err_set(err, E_CORRUPT, "the entry's source differs from its operation's");
 }
 
-static enum status compare_told(const struct entry_view *view, const struct decision *decision,
+static enum status compare_entry(const struct entry_view *view, const struct decision *decision,
     const struct record *found, struct err *err)
 {
     bool conflict = decision->kind == DECISION_CONFLICT_REJECTED;
@@ -457,7 +457,7 @@ static enum status compare_told(const struct entry_view *view, const struct deci
         (conflict && !digest_equal(&view->stored, &found->fingerprint))) {
         return err_set(err, E_CORRUPT, "conflict does not say what was decided");
     }
-    enum status status = compare_record_told(view, decision, err);
+    enum status status = compare_entry_record(view, decision, err);
     return status == OK ? compare_dedupe(view, decision, err) : status;
 }
 
@@ -630,7 +630,7 @@ static const struct source *source_compared(const struct entry_view *view)
 }
 
 /* A begin, an enqueue and a claim must have been given the last version sealed before them. */
-static enum status check_told_version(
+static enum status check_entry_version(
     struct redecide *redecide, const struct entry_view *view, struct err *err)
 {
     struct record known;
@@ -816,9 +816,9 @@ static enum status decide_again(struct redecide *redecide, const struct entry_vi
         redecide->fence_max = view->moment.fence_next;
     }
     bool version_known = version_follows(view, there, &decision);
-    enum status status = compare_told(view, &decision, there, err);
+    enum status status = compare_entry(view, &decision, there, err);
     if (status == OK) {
-        status = compare_source_told(view, &decision, known, err);
+        status = compare_entry_source(view, &decision, known, err);
         decision.next.source = view->source;
     }
     if (status == OK) {
@@ -908,7 +908,7 @@ enum status redecide_entry(struct redecide *redecide, const struct entry_view *v
     redecide->now_ms = view->moment.now_ms;
     enum status status = check_fence(redecide, view, known, err);
     if (status == OK) {
-        status = check_told_version(redecide, view, err);
+        status = check_entry_version(redecide, view, err);
     }
     if (status == OK && sure) {
         status = check_version(redecide, view, known, err);

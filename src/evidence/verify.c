@@ -62,11 +62,11 @@ struct verify {
     int64_t time_ms;           /* of the last entry */
     struct digest anchor_hash; /* of the last entry before those that are kept … */
     uint64_t anchor_seq;       /* … and its number; 0: nothing is missing */
-    bool anchor_told;          /* an entry says that everything up to it was archived */
+    bool is_anchor_recorded;   /* an entry says that everything up to it was archived */
     bool squeezed;             /* the current part is squeezed */
     bool inherits;             /* there are chains besides this one */
     bool lost;                 /* after damage: the next item need not continue */
-    bool spoiled;              /* there is damage in the parts so far */
+    bool is_damaged;           /* there is damage in the parts so far */
     uint64_t progress_bytes;   /* at the last report */
     enum status status;        /* why we stopped the stream; OK: we did not */
     struct err err;            /* the same in words */
@@ -105,7 +105,7 @@ static void damage(struct verify *verify, const struct spot *spot, const char *f
     va_start(args, format);
     verify_damage_put(&verify->result, &place, format, args);
     va_end(args);
-    verify->spoiled = verify->spoiled || spot->segment != 0;
+    verify->is_damaged = verify->is_damaged || spot->segment != 0;
 }
 
 static struct spot spot_of(const struct replay_item *item)
@@ -182,7 +182,7 @@ static void close_batch(struct verify *verify, const struct replay_item *item)
         damage(verify, &spot, "a change in the batch before has no entry");
     }
     change_clear(verify);
-    if (!verify->spoiled) {
+    if (!verify->is_damaged) {
         verify->result.good_batch = verify->batch;
     }
 }
@@ -215,7 +215,7 @@ static void on_body(
     }
     digest_sha256(item->body.data, item->body.len, &digest);
     if (!item->erased && !digest_equal(&digest, &seen.digest)) {
-        damage(verify, &spot, "a body of %llu bytes does not have its digest",
+        damage(verify, &spot, "a body of length %llu does not have its digest",
             (unsigned long long)seen.bytes);
     }
     *ret_seen = seen;
@@ -401,8 +401,8 @@ static void check_settled(
     }
 }
 
-/* Whether the entry has the record's fence: of a grant, or presented by its holder. The janitor and
- * an operator present none, nor does giving up work that nobody holds. */
+/* Whether the entry must have the record's fence: it was granted, or the holder presented it. The
+ * janitor, an operator, and a request that gives up work that nobody holds present no fence. */
 static bool shows_fence(const struct entry_view *view)
 {
     enum request_kind kind = view->request.kind;
@@ -536,7 +536,7 @@ static void check_archived(struct verify *verify, const struct entry_view *view)
 {
     if (view->archives && view->archived_seq == verify->anchor_seq &&
         digest_equal(&view->archived_hash, &verify->anchor_hash)) {
-        verify->anchor_told = true;
+        verify->is_anchor_recorded = true;
     }
 }
 
@@ -574,7 +574,7 @@ static enum status on_evidence(
         verify->err = err;
     }
     change_clear(verify);
-    if (!verify->spoiled) {
+    if (!verify->is_damaged) {
         verify->result.good_seq = entry->seq;
     }
     return status;
@@ -745,7 +745,7 @@ static void check_end(struct verify *verify)
     result->last_hash = verify->hash;
     result->redecided = verify->redecide.redecided;
     result->not_redecidable = verify->redecide.not_redecidable;
-    if (verify->anchor_seq > 0 && !verify->anchor_told) {
+    if (verify->anchor_seq > 0 && !verify->is_anchor_recorded) {
         damage(verify, &(struct spot){.seq = verify->anchor_seq},
             "entries 1 to %llu are missing, and no entry says that they were archived",
             (unsigned long long)verify->anchor_seq);

@@ -737,8 +737,8 @@ static enum status read_records(struct shared *shared, struct err *err)
     return status;
 }
 
-/* Records that the entries did not lead to: later entries must. Unchained decisions of applications
- * explain as many of them. */
+/* Records that were newer than the entries before them: later entries must lead to them. Each
+ * unchained decision of an application explains one. */
 static void check_newer(struct shared *shared)
 {
     const struct newer *newer = shared->newer.items;

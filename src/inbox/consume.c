@@ -1,8 +1,8 @@
 /*
- * The thread of one queue: a round takes the broker's messages, stores them in one commit, and
+ * The thread of one queue: a cycle takes the broker's messages, stores them in one commit, and
  * acknowledges those that are settled.
  *
- *     queue_run > do_round: connect > hints, checks, acknowledge > extend, lag > take
+ *     queue_run > run_cycle: connect > hints, checks, acknowledge > extend, lag > take
  *                 remember: read_all > submit (one commit, waits) > judge_all: park, offer, wait
  */
 #include <errno.h>
@@ -23,12 +23,12 @@ enum {
     DETAIL_ARENA_BYTES_MAX = 64 << 10,
 };
 
-struct round;
+struct message_batch;
 
-/* One message of a round. */
+/* One message of a batch. */
 struct taken {
     struct enqueued made; /* first */
-    struct round *round;
+    struct message_batch *batch;
     const struct broker_message *message;
     struct events events;
     const char *parked; /* why it is parked; NULL: not parked */
@@ -36,7 +36,7 @@ struct taken {
     bool is_known;      /* it already waits: it came again after a new connection */
 };
 
-struct round {
+struct message_batch {
     struct consumer *queue;
     struct inbox_plan *plan; /* held */
     const struct inbox_source *source;
@@ -91,8 +91,8 @@ static void disconnected(struct consumer *queue, const struct err *err)
     int64_t pause_ms = backoff_jitter_ms(queue->backoff_ms, random);
     queue->connect_ns = clock_nanos() + (uint64_t)pause_ms * 1000000;
     queue->backoff_ms = clock_doubled_ms(queue->backoff_ms, QUEUE_BACKOFF_MS_MAX);
-    if (!queue->was_told) {
-        queue->was_told = true;
+    if (!queue->is_reported) {
+        queue->is_reported = true;
         log_queue(queue, LOG_WARN, "queue_disconnected", SLICE_EMPTY, err->text);
     }
 }
@@ -118,7 +118,7 @@ static void connect_again(struct consumer *queue)
     }
     queue->is_connected = true;
     queue->backoff_ms = QUEUE_BACKOFF_MS_MIN;
-    queue->was_told = false;
+    queue->is_reported = false;
     atomic_store(&queue->connected, true);
     atomic_fetch_add(&queue->reconnects, 1);
     log_queue(queue, LOG_INFO, "queue_connected", SLICE_EMPTY, "");
@@ -128,36 +128,36 @@ static void connect_again(struct consumer *queue)
 
 static void on_done(struct engine_call *call)
 {
-    struct round *round = CONTAINER_OF(call, struct taken, made.engine)->round;
-    (void)pthread_mutex_lock(&round->lock);
-    round->left--;
-    (void)pthread_cond_signal(&round->done); /* under the lock: the round is freed right after */
-    (void)pthread_mutex_unlock(&round->lock);
+    struct message_batch *batch = CONTAINER_OF(call, struct taken, made.engine)->batch;
+    (void)pthread_mutex_lock(&batch->lock);
+    batch->left--;
+    (void)pthread_cond_signal(&batch->done); /* under the lock: the batch is freed right after */
+    (void)pthread_mutex_unlock(&batch->lock);
 }
 
 /* A message that cannot be an event is parked. Without memory it is left, and comes again. */
-static enum status read_one(struct round *round, struct taken *item)
+static enum status read_one(struct message_batch *batch, struct taken *item)
 {
     const struct broker_message *message = item->message;
-    uint64_t bytes_max = round->plan->config->body_bytes_max;
+    uint64_t bytes_max = batch->plan->config->body_bytes_max;
     struct slice trace = SLICE_EMPTY;
     enum status status =
         message->body.len > bytes_max
             ? err_set(&item->err, E_INVALID, "%zu bytes are more than limits.body_bytes_max (%llu)",
                   message->body.len, (unsigned long long)bytes_max)
-            : message_read(&round->source->rule, message, &round->arena, &item->events, &item->err);
+            : message_read(&batch->source->rule, message, &batch->arena, &item->events, &item->err);
     status = status == OK
-                 ? builder_trace(NULL, message->id, SLICE_EMPTY, &round->mem, &trace, &item->err)
+                 ? builder_trace(NULL, message->id, SLICE_EMPTY, &batch->mem, &trace, &item->err)
                  : status;
     if (status == OK) {
-        struct enqueue_of of = {.inbox = round->queue->all->inbox,
-            .source = round->source,
+        struct enqueue_of of = {.inbox = batch->queue->all->inbox,
+            .source = batch->source,
             .event = &item->events.items[0],
             .fields = item->events.fields,
             .trace = trace,
             .message = message->id,
-            .arena = &round->arena,
-            .mem = &round->mem};
+            .arena = &batch->arena,
+            .mem = &batch->mem};
         status = enqueue_make(&item->made, &of, &item->err);
         item->made.engine.done = on_done;
     }
@@ -168,43 +168,43 @@ static enum status read_one(struct round *round, struct taken *item)
     return OK;
 }
 
-static enum status read_all(struct round *round, const struct broker_message *messages)
+static enum status read_all(struct message_batch *batch, const struct broker_message *messages)
 {
     enum status status = OK;
-    for (size_t i = 0; status == OK && i < round->count; i++) {
-        struct taken *item = &round->items[i];
-        item->round = round;
+    for (size_t i = 0; status == OK && i < batch->count; i++) {
+        struct taken *item = &batch->items[i];
+        item->batch = batch;
         item->message = &messages[i];
-        item->is_known = waiting_find(round->queue, messages[i].id) != NULL;
+        item->is_known = waiting_find(batch->queue, messages[i].id) != NULL;
         if (!item->is_known && !messages[i].is_gone) {
-            status = read_one(round, item);
+            status = read_one(batch, item);
             if (status == OK && item->parked == NULL) {
-                round->calls[round->call_count++] = &item->made.engine;
+                batch->calls[batch->call_count++] = &item->made.engine;
             }
         }
     }
     return status;
 }
 
-/* Submit the whole round in one commit. False: nothing of it is known to have happened. */
-static bool submit(struct round *round)
+/* Submit the whole batch in one commit. False: nothing of it is known to have happened. */
+static bool submit(struct message_batch *batch)
 {
     struct err err;
-    if (round->call_count == 0) {
+    if (batch->call_count == 0) {
         return true;
     }
-    round->left = round->call_count;
-    if (engine_submit_all(door_engine(round->queue->all->inbox->door), round->calls,
-            round->call_count, &err) != OK) {
+    batch->left = batch->call_count;
+    if (engine_submit_all(door_engine(batch->queue->all->inbox->door), batch->calls,
+            batch->call_count, &err) != OK) {
         return false;
     }
-    (void)pthread_mutex_lock(&round->lock);
-    while (round->left > 0) {
-        (void)pthread_cond_wait(&round->done, &round->lock);
+    (void)pthread_mutex_lock(&batch->lock);
+    while (batch->left > 0) {
+        (void)pthread_cond_wait(&batch->done, &batch->lock);
     }
-    (void)pthread_mutex_unlock(&round->lock);
-    for (size_t i = 0; i < round->call_count; i++) {
-        if (round->calls[i]->err.status != OK) {
+    (void)pthread_mutex_unlock(&batch->lock);
+    for (size_t i = 0; i < batch->call_count; i++) {
+        if (batch->calls[i]->err.status != OK) {
             return false;
         }
     }
@@ -213,31 +213,31 @@ static bool submit(struct round *round)
 
 /* ---- results ------------------------------------------------------------------------------- */
 
-static void report(struct round *round, const struct taken *item)
+static void report(struct message_batch *batch, const struct taken *item)
 {
-    struct queues *all = round->queue->all;
+    struct queues *all = batch->queue->all;
     (void)pthread_mutex_lock(&all->report_lock);
     door_report(all->inbox->door, all->slot,
         &(struct door_report){.call = &item->made.engine,
-            .tenant = slice_str(round->source->config->tenant),
-            .label = round->source->rule.name,
+            .tenant = slice_str(batch->source->config->tenant),
+            .label = batch->source->rule.name,
             .request_id = item->message->id,
-            .started_nanos = round->started_ns,
-            .logs = round->plan->config->log_decisions});
+            .started_nanos = batch->started_ns,
+            .logs = batch->plan->config->log_decisions});
     (void)pthread_mutex_unlock(&all->report_lock);
 }
 
 /* Whether the existing delivery was made from this very message, by the id that the broker gives
  * it. Not every broker marks a message that it delivers again. */
-static bool is_own(const struct round *round, const struct taken *item)
+static bool is_own(const struct message_batch *batch, const struct taken *item)
 {
     const struct record *record = &item->made.engine.decision.next;
     const struct json_value *detail = NULL;
     struct arena arena;
-    if (!round->queue->module->ids_last || record->detail.len == 0) {
+    if (!batch->queue->module->ids_last || record->detail.len == 0) {
         return false;
     }
-    arena_init(&arena, round->queue->all->inbox->mem, DETAIL_ARENA_BYTES_MAX);
+    arena_init(&arena, batch->queue->all->inbox->mem, DETAIL_ARENA_BYTES_MAX);
     bool is_read =
         json_read(record->detail, &arena, &detail, NULL) == OK && detail->type == JSON_OBJECT;
     const struct json_value *id = is_read ? json_find(detail, SLICE_LIT("message")) : NULL;
@@ -250,10 +250,10 @@ static bool is_own(const struct round *round, const struct taken *item)
 /* A message that was delivered for the first time did not make the existing delivery: it is a
  * duplicate, and acknowledged at once (GRD-10). A redelivered message may have made it, and waits
  * with it (OPS-8). */
-static enum queue_verdict verdict_of(const struct round *round, const struct taken *item)
+static enum queue_verdict verdict_of(const struct message_batch *batch, const struct taken *item)
 {
     const struct decision *decision = &item->made.engine.decision;
-    unsigned on_unknown = round->source->config->on_unknown;
+    unsigned on_unknown = batch->source->config->on_unknown;
     switch (received_as(decision->kind)) {
     case RECEIVED_OTHER: return QUEUE_IS_PARKED;
     case RECEIVED_NEW: return QUEUE_WAITS;
@@ -262,7 +262,7 @@ static enum queue_verdict verdict_of(const struct round *round, const struct tak
     case RECEIVED_AGAIN: break;
     }
     enum queue_verdict verdict = waiting_verdict(decision->next.status, on_unknown);
-    bool is_first = !item->message->is_again && !round->is_retry && !is_own(round, item);
+    bool is_first = !item->message->is_again && !batch->is_retry && !is_own(batch, item);
     return verdict == QUEUE_WAITS && is_first ? QUEUE_IS_OVER : verdict;
 }
 
@@ -281,9 +281,9 @@ static enum status park(struct consumer *queue, const struct taken *item, const 
 }
 
 /* In this order: a stored event is delivered, whatever happens to the connection. */
-static enum status judge_one(struct round *round, struct taken *item)
+static enum status judge_one(struct message_batch *batch, struct taken *item)
 {
-    struct consumer *queue = round->queue;
+    struct consumer *queue = batch->queue;
     const struct record *record = NULL;
     enum queue_verdict verdict = QUEUE_IS_OVER;
     if (item->is_known) {
@@ -296,9 +296,9 @@ static enum status judge_one(struct round *round, struct taken *item)
     } else if (item->parked != NULL) {
         verdict = QUEUE_IS_PARKED;
     } else {
-        report(round, item);
+        report(batch, item);
         record = &item->made.engine.decision.next;
-        verdict = verdict_of(round, item);
+        verdict = verdict_of(batch, item);
         if (received_as(item->made.engine.decision.kind) == RECEIVED_NEW) {
             dispatch_offer(queue->all->inbox->dispatch, DISPATCH_NO_LOOP, record);
         } else {
@@ -312,60 +312,60 @@ static enum status judge_one(struct round *round, struct taken *item)
 }
 
 /* If one could not be parked, the later ones come again with the next connection. */
-static void judge_all(struct round *round)
+static void judge_all(struct message_batch *batch)
 {
     enum status status = OK;
-    for (size_t i = 0; status == OK && i < round->count; i++) {
-        status = judge_one(round, &round->items[i]);
+    for (size_t i = 0; status == OK && i < batch->count; i++) {
+        status = judge_one(batch, &batch->items[i]);
     }
     if (status == E_NOMEM) { /* they are stored, and come again */
         struct err err;
         (void)err_set(&err, E_NOMEM, "out of memory for the messages of a queue");
-        disconnected(round->queue, &err);
+        disconnected(batch->queue, &err);
     }
 }
 
-/* ---- a round ------------------------------------------------------------------------------- */
+/* ---- a batch ------------------------------------------------------------------------------- */
 
-static enum status round_begin(
-    struct round *round, struct consumer *queue, struct inbox_plan *plan, size_t count)
+static enum status batch_begin(
+    struct message_batch *batch, struct consumer *queue, struct inbox_plan *plan, size_t count)
 {
-    *round = (struct round){.queue = queue,
+    *batch = (struct message_batch){.queue = queue,
         .plan = plan,
         .source = inbox_plan_find(plan, slice_str(queue->name)),
         .count = count,
         .started_ns = clock_nanos()};
-    arena_init(&round->arena, queue->all->inbox->mem, QUEUE_ROUND_BYTES_MAX);
-    round->mem = arena_mem(&round->arena);
-    (void)pthread_mutex_init(&round->lock, NULL);
-    (void)pthread_cond_init(&round->done, NULL);
-    round->items = arena_zalloc(&round->arena, count * sizeof *round->items);
-    round->calls = arena_zalloc(&round->arena, count * sizeof(struct engine_call *));
-    return round->items != NULL && round->calls != NULL ? OK : E_NOMEM;
+    arena_init(&batch->arena, queue->all->inbox->mem, QUEUE_BATCH_BYTES_MAX);
+    batch->mem = arena_mem(&batch->arena);
+    (void)pthread_mutex_init(&batch->lock, NULL);
+    (void)pthread_cond_init(&batch->done, NULL);
+    batch->items = arena_zalloc(&batch->arena, count * sizeof *batch->items);
+    batch->calls = arena_zalloc(&batch->arena, count * sizeof(struct engine_call *));
+    return batch->items != NULL && batch->calls != NULL ? OK : E_NOMEM;
 }
 
-static void round_end(struct round *round)
+static void batch_end(struct message_batch *batch)
 {
-    (void)pthread_cond_destroy(&round->done);
-    (void)pthread_mutex_destroy(&round->lock);
-    arena_release(&round->arena);
+    (void)pthread_cond_destroy(&batch->done);
+    (void)pthread_mutex_destroy(&batch->lock);
+    arena_release(&batch->arena);
 }
 
-/* The engine may be overloaded, its store away, or the round too large for the memory of one: try
- * in smaller rounds until the messages are stored or this process ends; then they come again. */
+/* The engine may be overloaded, its store away, or the batch too large for its memory: try with
+ * smaller batches until the messages are stored or this process ends; then they come again. */
 static void remember(struct consumer *queue, struct inbox_plan *plan,
     const struct broker_message *messages, size_t count, bool is_retry)
 {
     while (!is_stopping(queue)) {
-        struct round round;
-        enum status status = round_begin(&round, queue, plan, count);
-        round.is_retry = is_retry;
-        status = status == OK ? read_all(&round, messages) : status;
-        bool is_stored = status == OK && submit(&round);
+        struct message_batch batch;
+        enum status status = batch_begin(&batch, queue, plan, count);
+        batch.is_retry = is_retry;
+        status = status == OK ? read_all(&batch, messages) : status;
+        bool is_stored = status == OK && submit(&batch);
         if (is_stored) {
-            judge_all(&round);
+            judge_all(&batch);
         }
-        round_end(&round);
+        batch_end(&batch);
         if (is_stored) {
             return;
         }
@@ -384,7 +384,7 @@ static void take_messages(struct consumer *queue, struct inbox_plan *plan, size_
     const struct broker_message *messages = NULL;
     size_t count = 0;
     struct err err = {.status = OK};
-    int64_t wait_ms = waiting_pause_ms(queue, QUEUE_ROUND_MS_MAX);
+    int64_t wait_ms = waiting_pause_ms(queue, QUEUE_WAIT_MS_MAX);
     enum status status =
         queue->module->take(queue->source, room, wait_ms, queue->wake_fd, &messages, &count, &err);
     if (status != OK) {
@@ -404,8 +404,9 @@ static bool is_due(uint64_t *at_ns, int64_t every_ms)
     return true;
 }
 
-/* Everything that keeps taken messages: bounded, and done before more are taken. */
-static void tend(struct consumer *queue, const struct inbox_source *source)
+/* Serves the messages that were taken: acknowledges and extends them. Done before more are
+ * taken. */
+static void maintain(struct consumer *queue, const struct inbox_source *source)
 {
     struct err err = {.status = OK};
     uint64_t lag = atomic_load(&queue->lag);
@@ -438,7 +439,7 @@ static void show(struct consumer *queue)
     atomic_store(&queue->settled, settled_count(queue));
 }
 
-static void do_round(struct consumer *queue)
+static void run_cycle(struct consumer *queue)
 {
     struct inbox_plan *plan = inbox_plan_take(queue->all->inbox);
     const struct inbox_source *source = inbox_plan_find(plan, slice_str(queue->name));
@@ -450,7 +451,7 @@ static void do_round(struct consumer *queue)
     waiting_take_hints(queue, on_unknown);
     waiting_check(queue, on_unknown);
     if (queue->is_connected) {
-        tend(queue, is_here ? source : NULL);
+        maintain(queue, is_here ? source : NULL);
     }
     bool takes = is_here && queue->is_connected && !atomic_load(&queue->is_draining) &&
                  !is_stopping(queue) && queue->waiting_count < most;
@@ -458,7 +459,7 @@ static void do_round(struct consumer *queue)
     if (takes) {
         take_messages(queue, plan, most - queue->waiting_count);
     } else if (!is_stopping(queue)) {
-        int64_t most_ms = queue->is_connected ? QUEUE_ROUND_MS_MAX : QUEUE_BACKOFF_MS_MIN;
+        int64_t most_ms = queue->is_connected ? QUEUE_WAIT_MS_MAX : QUEUE_BACKOFF_MS_MIN;
         rest(queue, waiting_pause_ms(queue, most_ms));
     }
     inbox_plan_drop(plan);
@@ -470,9 +471,9 @@ void *queue_run(void *context)
     (void)pthread_setname_np(pthread_self(), "once-queue");
     queue->backoff_ms = QUEUE_BACKOFF_MS_MIN;
     while (!is_stopping(queue)) {
-        do_round(queue);
+        run_cycle(queue);
     }
-    do_round(queue); /* acknowledges settled messages; takes none */
+    run_cycle(queue); /* acknowledges settled messages; takes none */
     queue->module->close(queue->source);
     queue->source = NULL;
     atomic_store(&queue->connected, false);

@@ -81,7 +81,7 @@ static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
 static const struct judge_status retried[] = {{429, JUDGE_LATER}, {503, JUDGE_LATER}};
 
 /* "/by-key/{key}" with the key in its place, percent-encoded. */
-static void put_asked(struct buf *out, const char *get, const struct record *record)
+static void put_reconcile_target(struct buf *out, const char *get, const struct record *record)
 {
     char id[KIND_ID_TEXT_BYTES];
     for (const char *at = get; *at != '\0';) {
@@ -126,7 +126,7 @@ static enum status compose_ask(
         call->arena, (config->executed_count + config->not_executed_count) * sizeof *statuses);
     buf_init(&target, call->mem, HEAD_BYTES_MAX);
     buf_init(&out, call->mem, HEAD_BYTES_MAX);
-    put_asked(&target, config->reconcile_get, call->record);
+    put_reconcile_target(&target, config->reconcile_get, call->record);
     if (statuses == NULL || buf_status(&target) != OK) {
         return err_set(err, E_NOMEM, "out of memory");
     }
@@ -199,7 +199,7 @@ static enum status compose(struct dispatch_call *call, struct err *err)
 /* ---- settling ------------------------------------------------------------------------------ */
 
 /* The handler's Once-Effect; empty: absent. */
-static struct slice effect_said(const struct outcall *out)
+static struct slice stated_effect(const struct outcall *out)
 {
     struct slice said = SLICE_EMPTY;
     bool is_said = out->point == OUTCALL_ANSWERED && out->answer != NULL &&
@@ -248,7 +248,7 @@ static void settle_question(struct dispatch_call *call, const struct config_sour
 static void settle_attempt(struct dispatch_call *call, const struct config_source *config,
     struct request *request, struct slice *ret_body)
 {
-    struct slice said = call->out == NULL ? SLICE_EMPTY : effect_said(call->out);
+    struct slice said = call->out == NULL ? SLICE_EMPTY : stated_effect(call->out);
     if (call->out == NULL) {
         /* Nothing was sent: its handler is busy, or the kept event is damaged. Both are tried again
          * and, when the attempts are used up, shown to a person. */

@@ -225,7 +225,7 @@ static enum status read_whole(struct event_reader *reader)
 
 /* The part of an envelope that says what to do: its attempt, times and trace differ between two
  * sends. */
-static enum status put_asked(struct event_reader *reader, const struct json_value **ret_value)
+static enum status put_compared(struct event_reader *reader, const struct json_value **ret_value)
 {
     static const struct slice members[] = {SLICE_INIT("command_id"), SLICE_INIT("effect_type"),
         SLICE_INIT("ordinal"), SLICE_INIT("payload"), SLICE_INIT("target")};
@@ -267,7 +267,7 @@ static enum status read_envelope(struct event_reader *reader)
     event->bytes = reader->body;
     event->type = reader->type;
     event->id = json_text(key);
-    enum status status = put_asked(reader, &asked);
+    enum status status = put_compared(reader, &asked);
     return status == OK ? event_finish(reader, event, reader->body, asked) : status;
 }
 

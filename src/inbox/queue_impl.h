@@ -10,14 +10,14 @@
 #include "inbox/queue.h"
 
 enum {
-    QUEUE_HINTS_MAX = 512,       /* about changed deliveries, between two rounds */
+    QUEUE_HINTS_MAX = 512,       /* about changed deliveries, between two cycles */
     QUEUE_CHECK_MS_MIN = 1000,   /* between two reads of a message's delivery, at first … */
     QUEUE_CHECK_MS_MAX = 15000,  /* … and at most: other processes or a person may settle it */
-    QUEUE_ROUND_MS_MAX = 1000,   /* longest wait for messages */
+    QUEUE_WAIT_MS_MAX = 1000,    /* longest wait for messages */
     QUEUE_BACKOFF_MS_MIN = 100,  /* between two attempts to connect, at first … */
     QUEUE_BACKOFF_MS_MAX = 5000, /* … and at most */
     QUEUE_FIGURES_MS = 5000,     /* between two queries for the lag */
-    QUEUE_ROUND_BYTES_MAX = 512 << 20, /* of the arena of one round */
+    QUEUE_BATCH_BYTES_MAX = 512 << 20, /* of the arena of one batch */
 };
 
 /* What happens to a message. */
@@ -68,7 +68,7 @@ struct consumer {
     struct queue_waiting *waiting;
     size_t waiting_count;
     size_t waiting_room;
-    bool was_told; /* the log has reported that it cannot connect */
+    bool is_reported; /* the log has reported that it cannot connect */
 
     pthread_mutex_t lock; /* guards hints */
     struct queue_hint hints[QUEUE_HINTS_MAX];

@@ -54,7 +54,7 @@ struct receiving {
 /* ---- refusals ------------------------------------------------------------------------------ */
 
 /* Whether a refusal may still be answered as such, or counts as a flood. Good requests are not
- * counted, so none of them waits behind bad ones. */
+ * counted, so bad requests never delay them. */
 static bool refusal_admitted(struct inbox_door *inbox)
 {
     unsigned long long second = clock_nanos() / 1000000000 & 0xfffffffffULL;

@@ -64,8 +64,8 @@ static enum status read_standard(
     size_t most = is_public ? least : SIGNATURE_KEY_BYTES_MAX;
     enum status status = OK;
     if (size < least || size > most) {
-        status = err_set(
-            err, E_INVALID, "the secret has %zu bytes instead of %zu to %zu", size, least, most);
+        status = err_set(err, E_INVALID, "the secret has length %zu instead of %zu to %zu bytes",
+            size, least, most);
     } else if (is_private) {
         memcpy(ret_secret->seed, bytes, sizeof ret_secret->seed);
         memcpy(ret_secret->key, bytes + sizeof ret_secret->seed, SIGNATURE_ED25519_KEY_BYTES);

@@ -232,8 +232,8 @@ static enum status put_later(struct dispatch_call *call, struct engine_call *fir
     return arena_copy(call->arena, text, &first->request.reason);
 }
 
-/* The commit was refused: by a command of that key that is a different one, or by something that
- * passes, such as a store that is full. */
+/* The commit was refused: a different command has that key, or the cause is temporary, such as a
+ * full store. */
 static enum status settle_refused(struct dispatch_call *call, const struct submission *own,
     struct engine_call *first, int64_t pause_ms, uint32_t attempts_max)
 {

@@ -349,7 +349,7 @@ enum status lib_call_submit(
 /* ---- and back ------------------------------------------------------------------------------ */
 
 /* The expected decision; if the caller wants no answer, any other is E_STALE. */
-static enum decision_kind wished(enum request_kind kind)
+static enum decision_kind expected_decision(enum request_kind kind)
 {
     switch (kind) {
     case REQUEST_BEGIN: return DECISION_FIRST_SEEN;
@@ -428,7 +428,7 @@ static enum status make_answer(struct lib_call *call, const struct decision *dec
         .effect_refused = effect_refused,
     };
     if (call->effects != NULL && decision->kind == DECISION_SEALED) {
-        parts.effects = lib_effects_tell(call->effects);
+        parts.effects = lib_effects_document(call->effects);
     }
     enum status status = effect_refused > 0 ? OK : explain(call, &diff, &parts.diff_truncated);
     if (status == OK) {
@@ -441,8 +441,8 @@ static enum status make_answer(struct lib_call *call, const struct decision *dec
     return status;
 }
 
-/* The seal and its effects did not happen. The decision that kept them from it is the answer: that
- * of the seal itself, or a conflict of an effect. OK: *ret_decision is set. Else it failed. */
+/* The seal and its effects did not happen. The answer is the decision that prevented them: the
+ * seal's own, or the conflict of an effect. OK: *ret_decision is set. Else it failed. */
 static enum status group_refusal(struct lib_call *call, const struct decision **ret_decision,
     size_t *ret_effect, struct err *err)
 {
@@ -482,7 +482,7 @@ enum status lib_call_answer(struct lib_call *call, struct once_answer **ret_answ
     if (ret_answer != NULL) {
         return make_answer(call, decision, effect_refused, ret_answer);
     }
-    if (decision->kind != wished(call->engine.request.kind)) {
+    if (decision->kind != expected_decision(call->engine.request.kind)) {
         return err_set(err, E_STALE, "the answer to %s is %s",
             request_kind_name(call->engine.request.kind), decision_name(decision->kind));
     }

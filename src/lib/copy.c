@@ -638,8 +638,8 @@ static enum status refuse_waiting(const struct copy *self, struct err *err)
     uint64_t waiting = counts.by_status[RECORD_WAITING];
     if (status == OK && waiting > 0) {
         status = err_set(err, E_UNAVAILABLE,
-            "%" PRIu64 " effects of once_effect in '%s' wait for a process to encrypt them",
-            waiting, self->shown.data);
+            "effects of once_effect in '%s' wait for a process to encrypt them: %" PRIu64,
+            self->shown.data, waiting);
         err_hint(
             err, "run once serve with their types over it until there are none, or cancel them");
     }
@@ -647,7 +647,7 @@ static enum status refuse_waiting(const struct copy *self, struct err *err)
 }
 
 /* Reads what there is to copy. A target that is not empty is refused here too. */
-static enum status look(struct copy *self, struct err *err)
+static enum status read_source(struct copy *self, struct err *err)
 {
     struct entry_range range = {.pace = NULL};
     struct store_options how = {.read_only = true, .must_exist = true};
@@ -684,7 +684,7 @@ static enum status run(struct copy *self, struct err *err)
     status = status == OK ? open_vault(self, err) : status;
     self->result.chains = self->state.chain_count;
     if (status == OK && self->options->dry_run) {
-        status = look(self, err);
+        status = read_source(self, err);
     } else if (status == OK) {
         status = verify(self, self->options->from, false, source, err);
         status = status == OK ? copy_over(self, source, err) : status;

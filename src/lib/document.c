@@ -81,7 +81,7 @@ int once_document(struct once *once, const struct once_operation *operation, int
 {
     struct err err = {0};
     enum status status = write_document(once, operation, has_bodies != 0, ret_json, &err);
-    return handle_say(error, status, &err);
+    return handle_error(error, status, &err);
 }
 
 void once_document_free(struct once *once, struct once_bytes json)

@@ -81,7 +81,7 @@ static enum status take_types(struct once *once, const char *path, struct err *e
 int once_effect_types(struct once *once, const char *config_file, struct once_error *error)
 {
     struct err err = {0};
-    return handle_say(error, take_types(once, config_file, &err), &err);
+    return handle_error(error, take_types(once, config_file, &err), &err);
 }
 
 /* ---- effects of a seal ---------------------------------------------------------------------- */
@@ -179,7 +179,7 @@ void lib_effects_free(struct once *once, struct lib_effects *effects)
     }
 }
 
-struct slice lib_effects_tell(struct lib_effects *effects)
+struct slice lib_effects_document(struct lib_effects *effects)
 {
     struct jsonw json = {.out = &effects->shown};
     buf_clear(&effects->shown);

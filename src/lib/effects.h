@@ -25,7 +25,7 @@ enum status lib_effects_new(struct once *once, const struct once_seal *seal,
 /* NULL is fine. */
 void lib_effects_free(struct once *once, struct lib_effects *effects);
 /* The array of the answer, once the seal and its effects have happened. It does not allocate. */
-struct slice lib_effects_tell(struct lib_effects *effects);
+struct slice lib_effects_document(struct lib_effects *effects);
 /* The effect that prevented the seal, counted from 1; 0: none did. */
 size_t lib_effects_refused(const struct lib_effects *effects);
 

@@ -35,7 +35,7 @@ struct once {
 
 /* Fills error, which may be NULL, and returns the once_result of the status. A status without a
  * text gets a default text. */
-int handle_say(struct once_error *error, enum status status, const struct err *err);
+int handle_error(struct once_error *error, enum status status, const struct err *err);
 /* E_MISUSE: the handle is read-only. */
 enum status handle_writes(const struct once *once, struct err *err) MUST_CHECK;
 /* Wakes callers of once_wait: an operation is no longer in progress. */

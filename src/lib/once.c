@@ -15,7 +15,7 @@ static_assert(sizeof((struct once_error *)0)->text == ERR_TEXT_BYTES_MAX, "texts
 
 /* ---- what all files of the library share --------------------------------------------------- */
 
-int handle_say(struct once_error *error, enum status status, const struct err *err)
+int handle_error(struct once_error *error, enum status status, const struct err *err)
 {
     if (error == NULL) {
         return (int)status;
@@ -172,12 +172,12 @@ static int open_handle(const struct once_options *options, bool briefly, struct 
     static const struct once_options options_default = {0};
     struct err err = {0};
     if (ret_once == NULL) {
-        return handle_say(error, err_set(&err, E_MISUSE, "ret_once is NULL"), &err);
+        return handle_error(error, err_set(&err, E_MISUSE, "ret_once is NULL"), &err);
     }
     *ret_once = NULL;
     enum status status =
         new_handle(options == NULL ? &options_default : options, briefly, ret_once, &err);
-    return handle_say(error, status, &err);
+    return handle_error(error, status, &err);
 }
 
 int once_open(const struct once_options *options, struct once **ret_once, struct once_error *error)
@@ -199,7 +199,7 @@ int once_close(struct once *once, struct once_error *error)
                                       : once->store->ops->close(once->store, &err);
         free_handle(once);
     }
-    return handle_say(error, status, &err);
+    return handle_error(error, status, &err);
 }
 
 /* ---- one operation ------------------------------------------------------------------------- */
@@ -261,7 +261,7 @@ static int do_ask(struct once *once, const struct lib_ask *ask, struct once_answ
     if (ret_answer != NULL) {
         *ret_answer = NULL;
     }
-    return handle_say(error, run(once, ask, ret_answer, &err), &err);
+    return handle_error(error, run(once, ask, ret_answer, &err), &err);
 }
 
 static int do_call(struct once *once, const struct once_call *what, struct once_answer **ret_answer,
@@ -275,7 +275,7 @@ int once_begin(struct once *once, const struct once_begin *begin, struct once_an
 {
     if (ret_answer == NULL) {
         struct err err = {0};
-        return handle_say(
+        return handle_error(
             error, err_set(&err, E_MISUSE, "ret_answer is NULL: the grant would be lost"), &err);
     }
     return do_call(once, &(struct once_call){.begin = begin}, ret_answer, error);
@@ -333,7 +333,7 @@ static void submitted_done(struct lib_call *call)
     struct err err = {0};
     struct once_answer *answer = NULL;
     struct once_error error;
-    (void)handle_say(&error, lib_call_answer(call, &answer, &err), &err);
+    (void)handle_error(&error, lib_call_answer(call, &answer, &err), &err);
     call->done(call->done_context, error.result, answer, &error);
     const struct mem *mem = &call->once->mem;
     lib_call_release(call);
@@ -373,7 +373,7 @@ int once_submit(struct once *once, const struct once_call *call, once_done done,
 {
     struct err err = {0};
     struct lib_ask ask = {.what = call, .copies = true};
-    return handle_say(error, submit(once, &ask, done, context, &err), &err);
+    return handle_error(error, submit(once, &ask, done, context, &err), &err);
 }
 
 int once_submit_seal_effects(struct once *once, const struct once_seal *seal,
@@ -382,7 +382,7 @@ int once_submit_seal_effects(struct once *once, const struct once_seal *seal,
     struct err err = {0};
     struct lib_ask ask = {
         .what = &(struct once_call){.seal = seal}, .effects = &effects, .copies = true};
-    return handle_say(error, submit(once, &ask, done, context, &err), &err);
+    return handle_error(error, submit(once, &ask, done, context, &err), &err);
 }
 
 /* ---- names --------------------------------------------------------------------------------- */

@@ -111,7 +111,7 @@ int once_get(struct once *once, const char *operation_id, struct once_operation 
     struct once_error *error)
 {
     struct err err = {0};
-    return handle_say(error, get(once, operation_id, ret_operation, &err), &err);
+    return handle_error(error, get(once, operation_id, ret_operation, &err), &err);
 }
 
 int once_lookup(struct once *once, const char *scope, const char *principal, const char *key,
@@ -132,7 +132,7 @@ int once_lookup(struct once *once, const char *scope, const char *principal, con
     if (status == OK) {
         status = lib_query_one(&self, ret_operation, &err);
     }
-    return handle_say(error, status, &err);
+    return handle_error(error, status, &err);
 }
 
 void once_operation_free(struct once *once, struct once_operation *operation)
@@ -206,7 +206,7 @@ int once_wait(struct once *once, const char *operation_id, int64_t timeout_ms,
     if (status == OK) {
         status = wait_for(once, operation_id, timeout_ms, ret_operation, &err);
     }
-    return handle_say(error, status, &err);
+    return handle_error(error, status, &err);
 }
 
 /* ---- many operations ----------------------------------------------------------------------- */
@@ -284,7 +284,7 @@ static int iterate_of(struct once *once, bool any_tenant, const struct once_filt
         }
         arena_release(&self.arena);
     }
-    return handle_say(error, status, &err);
+    return handle_error(error, status, &err);
 }
 
 int once_iterate(struct once *once, const struct once_filter *filter, once_operation_visit visit,
@@ -382,7 +382,7 @@ static int evidence_of(struct once *once, const struct evidence_asked *asked,
         }
         arena_release(&self.arena);
     }
-    return handle_say(error, status, &err);
+    return handle_error(error, status, &err);
 }
 
 int once_evidence(struct once *once, const char *operation_id, const char *after,

@@ -23,8 +23,8 @@ static struct mcp_words words_of(const struct mcp_proxy *proxy, struct mcp_reque
     return (struct mcp_words){.proxy = proxy, .call = call, .out = &call->answer};
 }
 
-/* Give the client what is in call->answer, unless it has an answer or wants none (M4). */
-static void give(struct mcp_proxy *proxy, struct mcp_request *call)
+/* Sends call->answer to the client, unless the call is answered or wants no answer (M4). */
+static void answer_call(struct mcp_proxy *proxy, struct mcp_request *call)
 {
     if (!call->is_answered) {
         proxy_answer(proxy, call, buf_view(&call->answer));
@@ -34,9 +34,9 @@ static void give(struct mcp_proxy *proxy, struct mcp_request *call)
     call->is_answered = true;
 }
 
-static void give_and_end(struct mcp_proxy *proxy, struct mcp_request *call)
+static void answer_and_end(struct mcp_proxy *proxy, struct mcp_request *call)
 {
-    give(proxy, call);
+    answer_call(proxy, call);
     proxy_end(proxy, call);
 }
 
@@ -232,7 +232,7 @@ static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool ma
     if (status != OK) {
         const struct mcp_words words = words_of(proxy, call);
         words_refused(&words, "out of memory");
-        give_and_end(proxy, call);
+        answer_and_end(proxy, call);
     } else if (name.len == 0 || call->policy->key == CONFIG_MCP_PASS ||
                (tool != NULL && tool->is_read_only)) {
         pass(proxy, call); /* without a name it does not call a tool: the server refuses it */
@@ -247,7 +247,7 @@ static void read_call(struct mcp_proxy *proxy, struct mcp_request *call, bool ma
         call->pause_ms = PAUSE_MS_MIN;
         call_ask(proxy, call);
     } else {
-        give_and_end(proxy, call);
+        answer_and_end(proxy, call);
     }
     arena_release(&arena);
 }
@@ -257,7 +257,7 @@ void call_read(struct mcp_proxy *proxy, struct mcp_request *call)
     if (proxy->is_server_gone) {
         const struct mcp_words words = words_of(proxy, call);
         words_refused(&words, "the server has ended");
-        give_and_end(proxy, call);
+        answer_and_end(proxy, call);
     } else {
         read_call(proxy, call, true);
     }
@@ -350,7 +350,7 @@ static void unrecorded(struct mcp_proxy *proxy, struct mcp_request *call, const 
         job->result == ONCE_OK ? once_decision_name(job->decision) : job->error);
     words_unknown(&words, call->operation_id, call->fence, "unknown", why);
     proxy_say(proxy, "%s: %s", call->operation_id, why);
-    give_and_end(proxy, call);
+    answer_and_end(proxy, call);
 }
 
 static void call_settled(struct mcp_proxy *proxy, struct mcp_request *call, struct mcp_job *job)
@@ -366,7 +366,7 @@ static void call_settled(struct mcp_proxy *proxy, struct mcp_request *call, stru
         wake(proxy, call);
         return;
     }
-    give(proxy, call);
+    answer_call(proxy, call);
     wake(proxy, call);
     if (job->kind != MCP_UNKNOWN || proxy->is_server_gone) {
         proxy_end(proxy, call);
@@ -437,7 +437,7 @@ static void call_begun(struct mcp_proxy *proxy, struct mcp_request *call, struct
         words_unknown(&words, job->operation_id, job->fence, once_decision_name(job->decision),
             job->words.len > 1 ? job->words.data : "an earlier call had no usable answer");
     }
-    give_and_end(proxy, call);
+    answer_and_end(proxy, call);
 }
 
 static void call_peeked(struct mcp_proxy *proxy, struct mcp_request *call, struct mcp_job *job)
@@ -446,7 +446,7 @@ static void call_peeked(struct mcp_proxy *proxy, struct mcp_request *call, struc
         const struct mcp_words words = words_of(proxy, call);
         words_running(&words, job);
         call->is_answered = call->is_answered || call->is_cancelled;
-        give_and_end(proxy, call);
+        answer_and_end(proxy, call);
     } else if (job->result == ONCE_OK && job->has_moved) {
         call_ask(proxy, call);
     } else {
@@ -471,7 +471,7 @@ static void call_renewed(struct mcp_proxy *proxy, struct mcp_request *call, stru
     if (call->state == CALL_READY) {
         const struct mcp_words words = words_of(proxy, call);
         words_refused(&words, "its grant came too late, and the server did not get it");
-        give_and_end(proxy, call);
+        answer_and_end(proxy, call);
     }
 }
 
@@ -635,7 +635,7 @@ void call_server_gone(struct mcp_proxy *proxy, struct mcp_request *call)
     } else if (call->state == CALL_LISTING || (call->state == CALL_WAITING && !call->job.is_busy)) {
         buf_clear(&call->answer);
         words_refused(&words, "the server has ended before it got the call");
-        give_and_end(proxy, call);
+        answer_and_end(proxy, call);
     }
 }
 
@@ -659,7 +659,7 @@ static void tick_waiting(struct mcp_proxy *proxy, struct mcp_request *call)
         return;
     }
     if (proxy->now_ms >= call->wait_until_ms) {
-        call_ask(proxy, call); /* the last time: its answer is given, whatever it is */
+        call_ask(proxy, call); /* the last time: its answer is sent, whatever it is */
     } else if (proxy->now_ms >= call->peek_at_ms && !is_ours(proxy, call)) {
         call->job.hold = (struct once_hold){.operation_id = call->operation_id};
         submit(proxy, &call->job, MCP_PEEK);

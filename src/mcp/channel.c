@@ -98,7 +98,7 @@ void mcp_channel_hurry(struct mcp_channel *channel)
 void mcp_channel_read(struct mcp_channel *channel, size_t bytes)
 {
     if (bytes > 0) {
-        size_t before = atomic_fetch_sub(&channel->given_bytes, bytes);
+        size_t before = atomic_fetch_sub(&channel->sent_bytes, bytes);
         ASSERT(before >= bytes);
         wake(channel);
     }
@@ -125,21 +125,21 @@ enum mcp_channel_state mcp_channel_state(struct mcp_channel *channel)
     return state;
 }
 
-void mcp_channel_heard(struct mcp_channel *channel)
+void mcp_channel_clear(struct mcp_channel *channel)
 {
     eventfd_t count = 0;
     (void)eventfd_read(channel->readable, &count); /* nothing there is fine */
 }
 
-void mcp_channel_give(struct mcp_channel *channel, struct slice line, struct slice about)
+void mcp_channel_send(struct mcp_channel *channel, struct slice line, struct slice about)
 {
-    (void)atomic_fetch_add(&channel->given_bytes, line.len);
-    channel->options.give(channel->options.context, line, about);
+    (void)atomic_fetch_add(&channel->sent_bytes, line.len);
+    channel->options.deliver(channel->options.context, line, about);
 }
 
 size_t mcp_channel_waiting(struct mcp_channel *channel)
 {
-    return atomic_load(&channel->given_bytes);
+    return atomic_load(&channel->sent_bytes);
 }
 
 void mcp_channel_ending(struct mcp_channel *channel)

@@ -5,7 +5,7 @@
  *        mcp_channel_put      ---- parcels ---->     mcp_channel_take
  *        mcp_channel_close    ---- CLOSED ----->     the client has gone
  *        mcp_channel_hurry    ---- HURRIED ---->     wait for nothing any more
- *        options.give         <--- messages ----     mcp_channel_give
+ *        options.deliver      <--- messages ----     mcp_channel_send
  *        options.ending       <-----------------     mcp_channel_ending: the server has ended
  *        options.left         <-----------------     mcp_channel_leave: the thread's last touch
  *
@@ -40,7 +40,7 @@ enum mcp_channel_state { MCP_CHANNEL_OPEN, MCP_CHANNEL_CLOSED, MCP_CHANNEL_HURRI
 struct mcp_channel_options {
     const struct mem *mem;
     /* about: see mcp_client_side. The slices are valid during the call. */
-    void (*give)(void *context, struct slice line, struct slice about);
+    void (*deliver)(void *context, struct slice line, struct slice about);
     void (*ending)(void *context); /* once at most; what is under way is still answered */
     void (*left)(void *context);
     void *context;
@@ -48,8 +48,8 @@ struct mcp_channel_options {
 
 struct mcp_channel {
     struct mcp_channel_options options;
-    int readable;              /* an eventfd: parcels, a new state, or room for more messages */
-    atomic_size_t given_bytes; /* given to the client and not read by it */
+    int readable;             /* an eventfd: parcels, a new state, or room for more messages */
+    atomic_size_t sent_bytes; /* sent to the client and not read by it */
     pthread_mutex_t mutex;
     struct mcp_parcel *first; /* under mutex, like the next two */
     size_t bytes;
@@ -67,7 +67,7 @@ enum status mcp_channel_put(
     struct mcp_channel *channel, struct slice line, struct slice key) MUST_CHECK;
 void mcp_channel_close(struct mcp_channel *channel);
 void mcp_channel_hurry(struct mcp_channel *channel);
-/* The client has read, or will never read, this many of the given bytes. */
+/* The client has read, or will never read, this many of the sent bytes. */
 void mcp_channel_read(struct mcp_channel *channel, size_t bytes);
 
 /* The next parcel, which is the caller's to free; NULL: none. */
@@ -75,8 +75,8 @@ struct mcp_parcel *mcp_channel_take(struct mcp_channel *channel);
 void mcp_parcel_free(const struct mcp_channel *channel, struct mcp_parcel *parcel);
 enum mcp_channel_state mcp_channel_state(struct mcp_channel *channel);
 /* Clear the readable state; call it before you read what it announced. */
-void mcp_channel_heard(struct mcp_channel *channel);
-void mcp_channel_give(struct mcp_channel *channel, struct slice line, struct slice about);
+void mcp_channel_clear(struct mcp_channel *channel);
+void mcp_channel_send(struct mcp_channel *channel, struct slice line, struct slice about);
 size_t mcp_channel_waiting(struct mcp_channel *channel);
 void mcp_channel_ending(struct mcp_channel *channel);
 void mcp_channel_leave(struct mcp_channel *channel);

@@ -43,7 +43,7 @@ void mcp_endpoint_refuse(struct http_exchange *exchange, unsigned status, struct
     buf_release(&line);
 }
 
-/* ---- who may come in ------------------------------------------------------------------------- */
+/* ---- admission ------------------------------------------------------------------------------- */
 
 /* The host of "name", "name:80", "[::1]" or "[::1]:80". */
 static struct slice host_of(struct slice authority)
@@ -161,8 +161,9 @@ bool mcp_endpoint_principal(
         mcp_endpoint_refuse(exchange, 400, SLICE_EMPTY, MCP_INVALID_REQUEST, "%s", err.text);
         return false;
     }
-    if (!endpoint->is_doubted && principal_doubt(&route, exchange->head) == PRINCIPAL_CHANGES) {
-        endpoint->is_doubted = true;
+    if (!endpoint->is_change_reported &&
+        principal_doubt(&route, exchange->head) == PRINCIPAL_CHANGES) {
+        endpoint->is_change_reported = true;
         char text[512];
         (void)snprintf(text, sizeof text, "%s; --principal gives all clients one name",
             principal_doubt_text(PRINCIPAL_CHANGES));
@@ -218,14 +219,14 @@ static struct mcp_stream *find_numbered(const struct mcp_session *session, uint6
 }
 
 /* Sends what arrived for the client while it was not listening. */
-static void give_unheard(struct mcp_stream *stream)
+static void send_undelivered(struct mcp_stream *stream)
 {
     struct mcp_session *session = stream->session;
-    while (session->unheard != NULL && stream->exchange != NULL) {
-        struct mcp_event *event = session->unheard;
-        session->unheard = event->next;
-        session->unheard_count--;
-        mcp_stream_give(stream, buf_view(&event->line), false);
+    while (session->undelivered != NULL && stream->exchange != NULL) {
+        struct mcp_event *event = session->undelivered;
+        session->undelivered = event->next;
+        session->undelivered_count--;
+        mcp_stream_send(stream, buf_view(&event->line), false);
         mcp_event_free(session->endpoint->options.mem, event);
     }
 }
@@ -251,7 +252,7 @@ static void listen_on(
     if (is_resumed) {
         mcp_stream_replay(stream, 0, after);
     }
-    give_unheard(stream);
+    send_undelivered(stream);
 }
 
 /* The rest of a POST's stream. */

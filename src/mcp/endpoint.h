@@ -33,17 +33,17 @@
 #include "net/loop.h"
 
 enum {
-    MCP_SESSIONS_MAX = 64,            /* each may be a process; the one that was idle longest is
+    MCP_SESSIONS_MAX = 64,             /* each may be a process; the one that was idle longest is
                                          ended for a new one */
-    MCP_SESSION_STREAMS_MAX = 256,    /* requests of a session that are not answered */
-    MCP_SESSION_UNHEARD_MAX = 256,    /* messages of a server that no stream takes */
-    MCP_SESSION_KEPT_BYTES = 8 << 20, /* events for Last-Event-ID; the last one in any case */
-    MCP_SESSION_KEPT_MS = 300000,     /* how long */
-    MCP_SESSION_IDLE_MS = 1800000,    /* without a request or a stream; then it is ended */
-    MCP_SESSION_SPARE_MS = 60000,     /* after this long idle, it may be ended to make room for a
+    MCP_SESSION_STREAMS_MAX = 256,     /* requests of a session that are not answered */
+    MCP_SESSION_UNDELIVERED_MAX = 256, /* messages of a server that no stream takes */
+    MCP_SESSION_KEPT_BYTES = 8 << 20,  /* events for Last-Event-ID; the last one in any case */
+    MCP_SESSION_KEPT_MS = 300000,      /* how long */
+    MCP_SESSION_IDLE_MS = 1800000,     /* without a request or a stream; then it is ended */
+    MCP_SESSION_SPARE_MS = 60000,      /* after this long idle, it may be ended to make room for a
                                          new one */
-    MCP_SESSION_END_MS = 10000,       /* for a server to end after its client has gone */
-    MCP_STREAM_OPEN_MS = 1000,        /* without an answer: then the answer becomes a stream */
+    MCP_SESSION_END_MS = 10000,        /* for a server to end after its client has gone */
+    MCP_STREAM_OPEN_MS = 1000,         /* without an answer: then the answer becomes a stream */
     MCP_STREAM_ALIVE_MS = 15000, /* between two keep-alive messages: less than the usual timeouts of
                                     proxies */
     MCP_ORIGINS_MAX = 32,

@@ -73,8 +73,8 @@ struct mcp_session {
     uint64_t listened;        /* events of the streams of GET, whose number is 0 */
     struct mcp_event *events; /* oldest first */
     size_t event_bytes;
-    struct mcp_event *unheard; /* oldest first */
-    size_t unheard_count;
+    struct mcp_event *undelivered; /* oldest first */
+    size_t undelivered_count;
 };
 
 struct mcp_endpoint {
@@ -84,7 +84,7 @@ struct mcp_endpoint {
     struct mcp_session *sessions;
     size_t session_count;
     bool is_stopping;
-    bool is_doubted; /* a principal that may change was reported */
+    bool is_change_reported; /* a principal that may change was reported */
     pthread_mutex_t mutex;
     pthread_cond_t emptied; /* no session is left, after is_stopping */
     bool is_empty;          /* under mutex: that */
@@ -136,19 +136,19 @@ void mcp_session_tick(struct mcp_session *session, uint64_t now_ms);
 
 /* The answer to an exchange. NULL: out of memory. */
 struct mcp_stream *mcp_stream_new(struct mcp_session *session, struct http_exchange *exchange);
-/* It is unlinked and freed; an answer that was not given is broken off. */
+/* It is unlinked and freed; an unfinished answer is broken off. */
 void mcp_stream_free(struct mcp_stream *stream);
 /* NULL: out of memory. */
 struct mcp_pending *mcp_stream_await(struct mcp_stream *stream);
 void mcp_pending_free(const struct mem *mem, struct mcp_pending *pending);
 /* A message; is_last: nothing follows, and the stream is freed. */
-void mcp_stream_give(struct mcp_stream *stream, struct slice line, bool is_last);
+void mcp_stream_send(struct mcp_stream *stream, struct slice line, bool is_last);
 /* Begin it as a stream of events. */
 void mcp_stream_begin(struct mcp_stream *stream);
-/* Give the events after that number of a stream that may be over. */
+/* Sends the events after that number of a stream that may be over. */
 void mcp_stream_replay(struct mcp_stream *stream, uint64_t of, uint64_t after);
 void mcp_stream_tick(struct mcp_stream *stream, uint64_t now_ms);
-/* Ends it, if everything was given. */
+/* Ends it, if everything was sent. */
 void mcp_stream_finish(struct mcp_stream *stream);
 struct mcp_event *mcp_event_new(const struct mem *mem, struct slice line);
 void mcp_event_free(const struct mem *mem, struct mcp_event *event);

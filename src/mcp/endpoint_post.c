@@ -236,7 +236,7 @@ static bool is_token_used(const struct mcp_session *session, const struct mcp_pe
     return false;
 }
 
-/* The text, in which the id is the lane's, and so is the token if that of the client is in use. */
+/* The text with the lane's id, and with the lane's token if the client's is in use. */
 static void put_shared(struct buf *out, struct slice text, const struct mcp_pending *pending,
     struct slice id, struct slice token)
 {

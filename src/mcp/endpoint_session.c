@@ -72,13 +72,13 @@ static void free_session(struct mcp_session *session)
     const struct mem *mem = session->endpoint->options.mem;
     ASSERT(session->streams == NULL);
     free_events(mem, session->events);
-    free_events(mem, session->unheard);
+    free_events(mem, session->undelivered);
     mcp_channel_release(&session->channel);
     mem_wipe(session->authorization, sizeof session->authorization);
     mem_free(mem, session);
 }
 
-static void give(void *context, struct slice line, struct slice about);
+static void on_message(void *context, struct slice line, struct slice about);
 static void ending(void *context);
 static void left(void *context);
 
@@ -109,7 +109,7 @@ struct mcp_session *mcp_session_open(
         return NULL;
     }
     struct mcp_channel_options options = {.mem = endpoint->options.mem,
-        .give = give,
+        .deliver = on_message,
         .ending = ending,
         .left = left,
         .context = session};
@@ -162,7 +162,7 @@ static void end_session(struct mcp_session *session)
         buf_clear(&line);
         mcp_reply_error(&line, buf_view(&pending->id_text), MCP_INTERNAL_ERROR,
             "the server has ended; nobody knows whether it acted on this request");
-        mcp_stream_give(stream, buf_view(&line), true);
+        mcp_stream_send(stream, buf_view(&line), true);
     }
     buf_release(&line);
     while (*at != session) {
@@ -235,15 +235,15 @@ static void put_replaced(struct buf *out, struct slice text, struct slice part, 
     buf_slice(out, slice_of(part.data + part.len, text.len - before - part.len));
 }
 
-/* Give a message in which a part is as the client wrote it. */
-static void give_replaced(struct mcp_stream *stream, struct slice line, struct slice part,
+/* Sends a message in which one part is replaced by what the client wrote. */
+static void send_replaced(struct mcp_stream *stream, struct slice line, struct slice part,
     const struct buf *by, bool is_last)
 {
     struct buf out;
     buf_init(&out, stream->session->endpoint->options.mem, MCP_QUEUE_BYTES_MAX);
     put_replaced(&out, line, part, buf_view(by));
     if (buf_status(&out) == OK) {
-        mcp_stream_give(stream, buf_view(&out), is_last);
+        mcp_stream_send(stream, buf_view(&out), is_last);
     } else {
         mcp_endpoint_say(stream->session->endpoint, "no memory is left for a message");
         mcp_stream_free(stream);
@@ -286,9 +286,9 @@ static bool answer(struct mcp_session *session, struct slice line, struct slice 
     stream->owed_bytes += line.len;
     bool is_last = stream->pending == NULL;
     if (session->id[0] == '\0') {
-        give_replaced(stream, line, id, &id_text, is_last);
+        send_replaced(stream, line, id, &id_text, is_last);
     } else {
-        mcp_stream_give(stream, line, is_last);
+        mcp_stream_send(stream, line, is_last);
     }
     buf_release(&id_text);
     return true;
@@ -313,11 +313,11 @@ static bool answer_batch(struct mcp_session *session, struct slice line)
         return false;
     }
     stream->owed_bytes += line.len;
-    mcp_stream_give(stream, line, stream->pending == NULL);
+    mcp_stream_send(stream, line, stream->pending == NULL);
     return true;
 }
 
-static void hold_unheard(struct mcp_session *session, struct slice line)
+static void hold_undelivered(struct mcp_session *session, struct slice line)
 {
     const struct mem *mem = session->endpoint->options.mem;
     struct mcp_event *event = mcp_event_new(mem, line);
@@ -327,18 +327,18 @@ static void hold_unheard(struct mcp_session *session, struct slice line)
         mcp_endpoint_say(session->endpoint, "a message of the server was dropped: no client reads");
         return;
     }
-    if (session->unheard_count == MCP_SESSION_UNHEARD_MAX) {
-        struct mcp_event *oldest = session->unheard;
-        session->unheard = oldest->next;
-        session->unheard_count--;
+    if (session->undelivered_count == MCP_SESSION_UNDELIVERED_MAX) {
+        struct mcp_event *oldest = session->undelivered;
+        session->undelivered = oldest->next;
+        session->undelivered_count--;
         mcp_event_free(mem, oldest);
     }
-    struct mcp_event **end = &session->unheard;
+    struct mcp_event **end = &session->undelivered;
     while (*end != NULL) {
         end = &(*end)->next;
     }
     *end = event;
-    session->unheard_count++;
+    session->undelivered_count++;
 }
 
 /* A message from the server that names no request. If exactly one request runs, it belongs to that;
@@ -381,14 +381,14 @@ static void server_says(struct mcp_session *session, struct slice line, struct s
     }
     stream = stream == NULL ? best_stream(session) : stream;
     if (stream == NULL) {
-        hold_unheard(session, line);
+        hold_undelivered(session, line);
         return;
     }
     stream->owed_bytes += line.len;
     if (by != NULL && session->id[0] == '\0') {
-        give_replaced(stream, line, part, by, false);
+        send_replaced(stream, line, part, by, false);
     } else {
-        mcp_stream_give(stream, line, false);
+        mcp_stream_send(stream, line, false);
     }
 }
 
@@ -426,7 +426,7 @@ static void run_note(struct net_task *task)
     mem_free(mem, note);
 }
 
-static void give(void *context, struct slice line, struct slice about)
+static void on_message(void *context, struct slice line, struct slice about)
 {
     struct mcp_session *session = context;
     const struct mem *mem = session->endpoint->options.mem;

@@ -292,7 +292,7 @@ void mcp_stream_finish(struct mcp_stream *stream)
     mcp_stream_free(stream);
 }
 
-void mcp_stream_give(struct mcp_stream *stream, struct slice line, bool is_last)
+void mcp_stream_send(struct mcp_stream *stream, struct slice line, bool is_last)
 {
     if (stream->exchange != NULL && !stream->is_begun && is_last) {
         answer_whole(stream, line);

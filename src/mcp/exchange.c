@@ -78,7 +78,7 @@ static void add_lines(struct mcp_exchange *exchange, bool is_post)
 /* ---- what comes ------------------------------------------------------------------------------ */
 
 /* One line: newlines between the tokens of a JSON document become blanks. */
-static void give_line(struct mcp_exchange *exchange, struct slice message)
+static void deliver_line(struct mcp_exchange *exchange, struct slice message)
 {
     struct mcp_http *http = exchange->http;
     struct buf line;
@@ -102,7 +102,7 @@ static void give_line(struct mcp_exchange *exchange, struct slice message)
     buf_release(&line);
 }
 
-void mcp_exchange_give(struct mcp_exchange *exchange, struct slice message, bool is_fine)
+void mcp_exchange_deliver(struct mcp_exchange *exchange, struct slice message, bool is_fine)
 {
     struct mcp_http *http = exchange->http;
     bool is_answer = scan_find(message, "method").len == 0;
@@ -119,7 +119,7 @@ void mcp_exchange_give(struct mcp_exchange *exchange, struct slice message, bool
         exchange->is_answered =
             exchange->is_answered || (trimmed.len > 0 && trimmed.data[0] == '[' &&
                                          exchange->line.len > 0 && exchange->line.data[0] == '[');
-        give_line(exchange, message);
+        deliver_line(exchange, message);
     }
 }
 
@@ -127,7 +127,7 @@ static void take_event(void *context, struct slice data)
 {
     struct mcp_exchange *exchange = context;
     exchange->resumes = 0;
-    mcp_exchange_give(exchange, data, true);
+    mcp_exchange_deliver(exchange, data, true);
 }
 
 static const char *head_field(const struct mcp_exchange *exchange, const char *name)

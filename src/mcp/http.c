@@ -106,9 +106,9 @@ static void lost(struct mcp_exchange *exchange, bool was_sent, const char *why)
 /* ---- the session ----------------------------------------------------------------------------- */
 
 /* Opens the stream of the server's own messages, when the session is open. */
-static void hear(struct mcp_http *http)
+static void open_listen(struct mcp_http *http)
 {
-    if (http->version[0] == '\0' || has_kind(http, MCP_EXCHANGE_LISTEN) || http->is_deaf) {
+    if (http->version[0] == '\0' || has_kind(http, MCP_EXCHANGE_LISTEN) || http->has_no_listen) {
         return;
     }
     struct mcp_exchange *exchange = add_exchange(http, MCP_EXCHANGE_LISTEN, SLICE_EMPTY);
@@ -162,7 +162,7 @@ static void send_parked(struct mcp_http *http)
             mcp_exchange_start(e);
         }
     }
-    hear(http);
+    open_listen(http);
 }
 
 /* A step of a new session is over. */
@@ -213,7 +213,8 @@ static void listened(struct mcp_exchange *exchange, const struct attempt_facts *
     bool is_refused =
         facts->end == ATTEMPT_ANSWERED && (facts->status < 200 || facts->status > 299);
     bool is_final = is_refused && facts->status < 500 && facts->status != 429;
-    http->is_deaf = http->is_deaf || (is_final && facts->status != 404); /* 404: no session */
+    http->has_no_listen =
+        http->has_no_listen || (is_final && facts->status != 404); /* 404: no session */
     if (!is_final && exchange->resumes < MCP_HTTP_RESUMES_MAX && !exchange->is_given_up &&
         !http->is_closing) {
         resume_later(exchange);
@@ -236,7 +237,7 @@ static void answered(struct mcp_exchange *exchange, int status)
                         !exchange->is_reopened && exchange->http->initialize.len > 0;
     bool is_fine = status >= 200 && status < 300;
     if (exchange->body.len > 0) {
-        mcp_exchange_give(exchange, buf_view(&exchange->body), is_fine);
+        mcp_exchange_deliver(exchange, buf_view(&exchange->body), is_fine);
     }
     if (is_forgotten && awaited_of(exchange) != MCP_AWAITED_NOTHING) {
         mcp_exchange_move(exchange, MCP_EXCHANGE_PARKED);
@@ -288,7 +289,7 @@ static void message_ended(struct mcp_exchange *exchange, const struct attempt_fa
         scan_find(buf_view(&exchange->line), "method").len > 0) {
         struct slice method = scan_find(buf_view(&exchange->line), "method");
         if (slice_is(method, "\"notifications/initialized\"") && facts->status == 202) {
-            hear(exchange->http);
+            open_listen(exchange->http);
         }
     }
 }
@@ -369,7 +370,7 @@ static void send_message(struct mcp_http *http, const struct mcp_message *messag
         buf_clear(&http->initialize);
         buf_slice(&http->initialize, message->text);
         http->session[0] = http->version[0] = '\0';
-        http->is_deaf = false;
+        http->has_no_listen = false;
     }
     mcp_exchange_fields(exchange, message);
     mcp_exchange_start(exchange);

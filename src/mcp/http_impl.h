@@ -20,7 +20,7 @@ struct mcp_http {
     struct buf initialize;                  /* the client's; empty: no session */
     char session[MCP_HTTP_FIELD_BYTES_MAX]; /* its id; "": the server gave none */
     char version[64];                       /* as agreed; "": not yet */
-    bool is_deaf;                           /* the server does not offer a stream for its own
+    bool has_no_listen;                     /* the server does not offer a stream for its own
                                                messages */
     bool is_hurried;
     bool is_closing;
@@ -53,8 +53,8 @@ void mcp_exchange_resume(struct mcp_exchange *exchange);
 /* It has ended, or is given up: take it from libcurl. */
 void mcp_exchange_stop(
     struct mcp_exchange *exchange, CURLcode failed, struct attempt_facts *ret_facts);
-/* A message of the server for the proxy. Without is_fine only one that has the id of this request,
- * because what came with an error may be anything. */
-void mcp_exchange_give(struct mcp_exchange *exchange, struct slice message, bool is_fine);
+/* A message of the server for the proxy. If is_fine is false, only a message with this request's id
+ * is accepted: anything may come with an error. */
+void mcp_exchange_deliver(struct mcp_exchange *exchange, struct slice message, bool is_fine);
 
 #endif

@@ -83,6 +83,6 @@ bool proxy_is_settled(const struct mcp_proxy *proxy)
 size_t proxy_client_waits(const struct mcp_proxy *proxy)
 {
     const struct mcp_client_side *client = &proxy->options.client;
-    return client->give == NULL ? queue_front(&proxy->to_client).len
-                                : client->waiting(client->context);
+    return client->send_line == NULL ? queue_front(&proxy->to_client).len
+                                     : client->waiting(client->context);
 }

@@ -56,13 +56,13 @@ static void queue_line(struct mcp_queue *queue, struct slice line)
 }
 
 /* A line for the client, whichever way it reads. */
-static void give_client(struct mcp_proxy *proxy, struct slice line)
+static void send_client(struct mcp_proxy *proxy, struct slice line)
 {
     const struct mcp_client_side *client = &proxy->options.client;
-    if (client->give == NULL) {
+    if (client->send_line == NULL) {
         queue_line(&proxy->to_client, line);
     } else {
-        client->give(client->context, line, proxy->about);
+        client->send_line(client->context, line, proxy->about);
     }
 }
 
@@ -192,7 +192,7 @@ static void end_batch(struct mcp_proxy *proxy, struct mcp_batch *batch)
     }
     if (batch->out.len > 0) {
         buf_char(&batch->out, ']');
-        give_client(proxy, buf_view(&batch->out));
+        send_client(proxy, buf_view(&batch->out));
         proxy->to_client.bytes.status =
             batch->out.status != OK ? batch->out.status : proxy->to_client.bytes.status;
     }
@@ -215,7 +215,7 @@ static void leave_batch(struct mcp_proxy *proxy, struct mcp_request *request)
 static void to_client(struct mcp_proxy *proxy, struct mcp_batch *batch, struct slice line)
 {
     if (batch == NULL) {
-        give_client(proxy, line);
+        send_client(proxy, line);
         return;
     }
     buf_char(&batch->out, batch->out.len == 0 ? '[' : ',');
@@ -421,7 +421,7 @@ static void read_message(struct mcp_proxy *proxy, struct slice text, const struc
 }
 
 /* Whether a batch has to be taken apart: it is about tools, or one of its ids is in use. */
-static bool needs_care(struct mcp_proxy *proxy, struct slice text, const struct json_value *list)
+static bool must_split(struct mcp_proxy *proxy, struct slice text, const struct json_value *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         struct slice method = json_string(&list->items[i], "method");
@@ -468,7 +468,7 @@ static void refuse_unread(
 /* A batch is split if Once has to handle its messages; the answers are sent as one batch again. */
 static void read_batch(struct mcp_proxy *proxy, struct slice text, const struct json_value *list)
 {
-    if (!needs_care(proxy, text, list)) {
+    if (!must_split(proxy, text, list)) {
         pass_batch(proxy, text, list);
         return;
     }
@@ -605,7 +605,7 @@ static void server_message(struct mcp_proxy *proxy, struct slice text)
         }
     }
     if (request == NULL) {
-        give_client(proxy, text);
+        send_client(proxy, text);
     } else if (request->kind == MCP_CALL) {
         call_answered(proxy, request, text);
     } else if (request->kind == MCP_LIST) {

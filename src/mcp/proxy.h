@@ -154,8 +154,8 @@ struct mcp_queue {
 struct mcp_client_side {
     /* One message, without a newline. about: the id of the client's request that the server sent it
      * for, as written there; empty: not known, or it is an answer. */
-    void (*give)(void *context, struct slice line, struct slice about);
-    /* Bytes that were given and not read yet. */
+    void (*send_line)(void *context, struct slice line, struct slice about);
+    /* Bytes that were sent and not read yet. */
     size_t (*waiting)(void *context);
     void *context;
 };

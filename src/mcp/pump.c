@@ -18,7 +18,7 @@ enum {
 };
 
 /* One side, as it is read. */
-struct inlet {
+struct input {
     int fd; /* -1: closed */
     struct mcp_lines lines;
 };
@@ -26,16 +26,16 @@ struct inlet {
 struct pump {
     struct mcp_proxy *proxy;
     const struct pump_options *options;
-    struct inlet client;
-    struct inlet server;
+    struct input client;
+    struct input server;
     int to_client; /* -1: the client does not read any more */
     int to_server; /* -1: closed */
     bool has_ended;
-    bool is_gone;       /* a server over HTTP: nothing comes from it any more */
-    bool is_hurried;    /* by the channel */
-    bool is_given_name; /* the channel knows that the server has ended */
-    int64_t hurry_ms;   /* when the server is asked again */
-    int64_t drained_ms; /* after its end: how long its output is read */
+    bool is_gone;        /* a server over HTTP: nothing comes from it any more */
+    bool is_hurried;     /* by the channel */
+    bool is_ending_sent; /* the channel knows that the server has ended */
+    int64_t hurry_ms;    /* when the server is asked again */
+    int64_t drained_ms;  /* after its end: how long its output is read */
 };
 
 static int64_t now(const struct pump *pump)
@@ -79,17 +79,17 @@ static void server_too_long(void *context)
 }
 
 /* False: the other end has closed. */
-static bool read_some(struct inlet *inlet)
+static bool read_some(struct input *input)
 {
-    char *room = mcp_lines_room(&inlet->lines);
+    char *room = mcp_lines_room(&input->lines);
     if (room == NULL) {
         return true; /* the status stays in the buffer, and ends the pump */
     }
-    ssize_t got = read(inlet->fd, room, MCP_LINES_CHUNK_BYTES);
+    ssize_t got = read(input->fd, room, MCP_LINES_CHUNK_BYTES);
     if (got > 0) {
-        mcp_lines_came(&inlet->lines, (size_t)got);
+        mcp_lines_came(&input->lines, (size_t)got);
     } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
-        mcp_lines_end(&inlet->lines);
+        mcp_lines_end(&input->lines);
         return false;
     }
     return true;
@@ -135,12 +135,13 @@ static void take_parcels(struct pump *pump)
     if (channel == NULL) {
         return;
     }
-    if (pump->proxy->is_server_gone && !pump->is_given_name) {
-        pump->is_given_name = true;
+    if (pump->proxy->is_server_gone && !pump->is_ending_sent) {
+        pump->is_ending_sent = true;
         mcp_channel_ending(channel);
     }
-    mcp_channel_heard(channel);
-    enum mcp_channel_state state = mcp_channel_state(channel); /* before the last look */
+    mcp_channel_clear(channel);
+    enum mcp_channel_state state =
+        mcp_channel_state(channel); /* read before the last message is taken */
     while (pump->client.fd >= 0 && has_room(pump) && (parcel = mcp_channel_take(channel)) != NULL) {
         pump->proxy->key = buf_view(&parcel->key);
         proxy_client_line(pump->proxy, buf_view(&parcel->line), now(pump));

@@ -116,7 +116,7 @@ static bool wants_body(const struct outcall *call)
 
 static enum status copy_head(struct outcall *call, const struct http_head *head)
 {
-    /* Of the fields only those in use. */
+    /* Only the fields in use are copied. */
     size_t size = offsetof(struct http_head, fields) + head->field_count * sizeof head->fields[0];
     struct http_head *copy = arena_alloc(&call->arena, size);
     struct slice bytes;

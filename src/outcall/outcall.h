@@ -128,7 +128,7 @@ struct outcall_capture {
     uint64_t bytes_max;          /* of a body; a longer one is not kept */
     struct spool_budget *budget; /* shared with other calls; NULL: none */
 };
-/* Make all members zero, and READY; of err all that is read. */
+/* Sets all members to zero (of err only those that are read), and the state to READY. */
 void outcall_clear(struct outcall *call);
 /* Initialises a zeroed outcall, whose public members may already be set. */
 void outcall_init(struct outcall *call, const struct outcall_capture *capture);

@@ -5,7 +5,7 @@
  *
  *   upstreams_hold   make: HELD; or find one that is HELD
  *   upstreams_drop   HELD → LEAVING: a task on every loop
- *   leave            on each loop: close its connections, wait until they are closed
+ *   close_on_loop    on each loop: close its connections, wait until they are closed
  *   left             the last loop: leaves the list; its figures are added to those of its name
  *
  * What holds:
@@ -39,7 +39,7 @@ struct upstreams_figures {
 };
 
 /* Closing an upstream on one loop. */
-struct upstreams_leave {
+struct upstreams_closing {
     struct net_task task;
     struct net_deadline deadline; /* when to check again whether it is closed */
     struct upstreams_one *one;
@@ -52,10 +52,10 @@ struct upstreams_one {
     struct digest identity; /* of all of its settings */
     struct upstream *upstream;
     struct upstreams_figures *figures;
-    unsigned holders;              /* UL1; under the lock */
-    atomic_uint loops_left;        /* LEAVING: loops on which it is not closed yet */
-    struct upstreams_leave *leave; /* of each loop */
-    bool *is_attached;             /* of each loop; UL3 */
+    unsigned holders;                  /* UL1; under the lock */
+    atomic_uint loops_left;            /* LEAVING: loops on which it is not closed yet */
+    struct upstreams_closing *closing; /* of each loop */
+    bool *is_attached;                 /* of each loop; UL3 */
 };
 
 struct upstreams {
@@ -210,7 +210,7 @@ static void one_free(struct upstreams_one *one)
 {
     const struct mem *mem = one->upstreams->mem;
     upstream_free(one->upstream);
-    mem_free(mem, one->leave);
+    mem_free(mem, one->closing);
     mem_free(mem, one->is_attached);
     mem_free(mem, one);
 }
@@ -235,28 +235,28 @@ static void left(struct upstreams_one *one)
     atomic_fetch_sub(&upstreams->leaving, 1); /* from here on the loops may end */
 }
 
-static void leave_check(struct net_deadline *deadline, uint64_t now_ms)
+static void closing_check(struct net_deadline *deadline, uint64_t now_ms)
 {
-    struct upstreams_leave *leave = CONTAINER_OF(deadline, struct upstreams_leave, deadline);
-    struct upstreams_one *one = leave->one;
-    struct net_loop *loop = http_server_loop(one->upstreams->server, leave->loop);
-    if (!upstream_is_closed(one->upstream, leave->loop)) {
-        net_loop_deadline(loop, &leave->deadline, now_ms + CLOSE_CHECK_MS);
+    struct upstreams_closing *closing = CONTAINER_OF(deadline, struct upstreams_closing, deadline);
+    struct upstreams_one *one = closing->one;
+    struct net_loop *loop = http_server_loop(one->upstreams->server, closing->loop);
+    if (!upstream_is_closed(one->upstream, closing->loop)) {
+        net_loop_deadline(loop, &closing->deadline, now_ms + CLOSE_CHECK_MS);
     } else if (atomic_fetch_sub(&one->loops_left, 1) == 1) {
         left(one);
     }
 }
 
-static void leave(struct net_task *task)
+static void close_on_loop(struct net_task *task)
 {
-    struct upstreams_leave *leave = (struct upstreams_leave *)(void *)task;
-    struct upstreams_one *one = leave->one;
-    if (one->is_attached[leave->loop]) {
-        upstream_detach(one->upstream, leave->loop);
-        one->is_attached[leave->loop] = false;
+    struct upstreams_closing *closing = (struct upstreams_closing *)(void *)task;
+    struct upstreams_one *one = closing->one;
+    if (one->is_attached[closing->loop]) {
+        upstream_detach(one->upstream, closing->loop);
+        one->is_attached[closing->loop] = false;
     }
-    leave_check(
-        &leave->deadline, net_loop_now(http_server_loop(one->upstreams->server, leave->loop)));
+    closing_check(
+        &closing->deadline, net_loop_now(http_server_loop(one->upstreams->server, closing->loop)));
 }
 
 void upstreams_drop(struct upstreams *upstreams, struct upstreams_one *one)
@@ -273,7 +273,7 @@ void upstreams_drop(struct upstreams *upstreams, struct upstreams_one *one)
     }
     (void)pthread_mutex_unlock(&upstreams->lock);
     for (unsigned i = 0; is_last && i < upstreams->loops; i++) {
-        net_loop_post(http_server_loop(upstreams->server, i), &one->leave[i].task);
+        net_loop_post(http_server_loop(upstreams->server, i), &one->closing[i].task);
     }
 }
 
@@ -310,11 +310,11 @@ static enum status one_new(struct upstreams *upstreams, const struct upstreams_w
     one->upstreams = upstreams;
     one->holders = 1;
     one->is_attached = mem_zalloc(upstreams->mem, upstreams->loops, sizeof *one->is_attached);
-    one->leave = mem_zalloc(upstreams->mem, upstreams->loops, sizeof *one->leave);
-    bool has_memory = one->is_attached != NULL && one->leave != NULL;
+    one->closing = mem_zalloc(upstreams->mem, upstreams->loops, sizeof *one->closing);
+    bool has_memory = one->is_attached != NULL && one->closing != NULL;
     for (unsigned i = 0; has_memory && i < upstreams->loops; i++) {
-        one->leave[i] = (struct upstreams_leave){
-            .task.run = leave, .deadline.due = leave_check, .one = one, .loop = i};
+        one->closing[i] = (struct upstreams_closing){
+            .task.run = close_on_loop, .deadline.due = closing_check, .one = one, .loop = i};
     }
     enum status status = has_memory ? OK : err_set(err, E_NOMEM, "out of memory");
     status = status == OK ? upstream_new(&options, upstreams->loops, &one->upstream, err) : status;

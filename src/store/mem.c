@@ -145,7 +145,7 @@ static struct item *item_new(struct store_mem_hub *self, const struct record *re
     return item;
 }
 
-static enum status record_give(
+static enum status record_read(
     const struct item *item, struct arena *arena, const struct record **ret_record, struct err *err)
 {
     struct record *copy = arena_alloc(arena, sizeof *copy);
@@ -169,7 +169,7 @@ static struct item *item_find(
     return NULL;
 }
 
-static enum status body_give(struct store_mem_hub *self, const struct body_ref *body,
+static enum status body_read(struct store_mem_hub *self, const struct body_ref *body,
     struct store_want *want, struct slice *ret_bytes, struct err *err)
 {
     ASSERT(body->retained);
@@ -191,22 +191,22 @@ static enum status body_give(struct store_mem_hub *self, const struct body_ref *
     return OK;
 }
 
-static enum status bodies_give(
+static enum status bodies_read(
     struct store_mem_hub *self, struct store_want *want, int64_t now_ms, struct err *err)
 {
     struct want_choice choice = want_choose(want, now_ms);
     const struct record *record = want->record;
     enum status status = OK;
     if (choice.outcome) {
-        status = body_give(self, &record->outcome.body, want, &want->outcome, err);
+        status = body_read(self, &record->outcome.body, want, &want->outcome, err);
     }
     if (status == OK && choice.request) {
-        status = body_give(self, &record->request, want, &want->request, err);
+        status = body_read(self, &record->request, want, &want->request, err);
     }
     return status;
 }
 
-static enum status source_give(
+static enum status source_read(
     struct store_mem_hub *self, struct store_want *want, struct arena *arena, struct err *err)
 {
     const struct record *record = want->record;
@@ -215,10 +215,10 @@ static enum status source_give(
     }
     enum status status = source_key_seal(&record->key, &record->source, &want->source_key, err);
     const struct item *item = status == OK ? item_get(self, &want->source_key.hash) : NULL;
-    return item == NULL ? status : record_give(item, arena, &want->source_record, err);
+    return item == NULL ? status : record_read(item, arena, &want->source_record, err);
 }
 
-static enum status want_give(struct store_mem_hub *self, struct store_want *want,
+static enum status want_read(struct store_mem_hub *self, struct store_want *want,
     const struct store_batch *batch, struct err *err)
 {
     enum status status = OK;
@@ -231,19 +231,19 @@ static enum status want_give(struct store_mem_hub *self, struct store_want *want
     } else {
         const struct item *item =
             want->key != NULL ? item_get(self, want->key) : item_find(self, want->id, want->kinds);
-        status = item == NULL ? OK : record_give(item, batch->arena, &want->record, err);
+        status = item == NULL ? OK : record_read(item, batch->arena, &want->record, err);
     }
     if (status == OK && want->record != NULL) {
-        status = source_give(self, want, batch->arena, err);
+        status = source_read(self, want, batch->arena, err);
     }
     if (status == OK && want->record != NULL) {
-        status = bodies_give(self, want, batch->now_ms, err);
+        status = bodies_read(self, want, batch->now_ms, err);
     }
     return status;
 }
 
 /* Sets the batch's time. With the mutex. */
-struct store_moment mem_time_give(struct store_mem_hub *self, struct store_batch *batch)
+struct store_moment mem_time_set(struct store_mem_hub *self, struct store_batch *batch)
 {
     struct store_moment now = store_clock_now(&self->clock);
     batch->now_ms = now.time_ms;
@@ -251,13 +251,13 @@ struct store_moment mem_time_give(struct store_mem_hub *self, struct store_batch
     return now;
 }
 
-enum status mem_batch_give(struct store_mem_hub *self, struct store_batch *batch, struct err *err)
+enum status mem_batch_read(struct store_mem_hub *self, struct store_batch *batch, struct err *err)
 {
     batch->counts = mem_counts_of(self, STORE_KINDS_ASKED);
     batch->fence_first = self->fence + 1;
     enum status status = OK;
     for (size_t i = 0; i < batch->count && status == OK; i++) {
-        status = want_give(self, &batch->wants[i], batch, err);
+        status = want_read(self, &batch->wants[i], batch, err);
     }
     return status;
 }
@@ -284,7 +284,7 @@ static enum status body_keep(
     }
     if (!body->retained || body->bytes != bytes.len) {
         return err_set(
-            err, E_MISUSE, "a body of %zu bytes does not belong to its record", bytes.len);
+            err, E_MISUSE, "a body of length %zu does not belong to its record", bytes.len);
     }
     char *copy = mem_alloc(self->mem, bytes.len);
     if (copy == NULL) {
@@ -605,7 +605,7 @@ static enum status commit_defer(
     return OK;
 }
 
-/* Tells the other handles which records were settled (S13). With the mutex, so that none of them is
+/* Reports settled records to the other handles (S13). With the mutex, so that none of them is
  * closed during the call. */
 static void announce(const struct mem_handle *handle, const struct commit *commit)
 {
@@ -687,8 +687,8 @@ static enum status mem_read(struct store *store, struct store_batch *batch, stru
     struct mem_handle *handle = handle_of(store);
     ASSERT(!handle->prepared);
     struct store_mem_hub *self = mem_lock_settled(handle->hub);
-    handle->now = mem_time_give(self, batch);
-    enum status status = mem_batch_give(self, batch, err);
+    handle->now = mem_time_set(self, batch);
+    enum status status = mem_batch_read(self, batch, err);
     mem_unlock(self);
     return status;
 }
@@ -702,8 +702,8 @@ static enum status mem_prepare(struct store *store, struct store_batch *batch, s
         settle_all(self);
     }
     handle->doomed = false;
-    handle->now = mem_time_give(self, batch);
-    enum status status = mem_batch_give(self, batch, err);
+    handle->now = mem_time_set(self, batch);
+    enum status status = mem_batch_read(self, batch, err);
     if (status == OK) {
         ASSERT(self->fence < UINT64_MAX - batch->fences); /* P4 */
         self->fence += batch->fences;
@@ -735,7 +735,7 @@ static enum status mem_flush(struct store *store, struct err *err)
     return OK;
 }
 
-enum status mem_scan_give(const struct store_mem_hub *self, const struct scan *scan,
+enum status mem_scan_read(const struct store_mem_hub *self, const struct scan *scan,
     struct arena *arena, const struct record **ret_records, size_t *ret_count, struct err *err)
 {
     struct scan_walk walk = scan_walk_start(scan);
@@ -753,7 +753,7 @@ enum status mem_scan_give(const struct store_mem_hub *self, const struct scan *s
             break;
         }
         if (scan_match(scan, &item->record)) {
-            enum status status = record_give(item, arena, &ret_records[count], err);
+            enum status status = record_read(item, arena, &ret_records[count], err);
             if (status != OK) {
                 return status;
             }
@@ -770,7 +770,7 @@ static enum status mem_scan(struct store *store, const struct scan *scan, struct
     const struct record **ret_records, size_t *ret_count, struct err *err)
 {
     struct store_mem_hub *self = mem_lock_settled(handle_of(store)->hub);
-    enum status status = mem_scan_give(self, scan, arena, ret_records, ret_count, err);
+    enum status status = mem_scan_read(self, scan, arena, ret_records, ret_count, err);
     mem_unlock(self);
     return status;
 }
@@ -829,7 +829,7 @@ static const struct record *due_after(
     return first;
 }
 
-static size_t due_give(const struct mem_handle *handle, const struct store_due_filter *filter,
+static size_t due_read(const struct mem_handle *handle, const struct store_due_filter *filter,
     struct store_due *ret_dues, size_t limit, int64_t now_ms)
 {
     const struct store_mem_hub *self = handle->hub;
@@ -859,7 +859,7 @@ static enum status mem_due(struct store *store, const struct store_due_filter *f
     (void)err;
     struct store_mem_hub *self = mem_lock_settled(handle_of(store)->hub);
     int64_t now_ms = store_clock_now(&self->clock).time_ms;
-    *ret_count = due_give(handle_of(store), filter, ret_dues, limit, now_ms);
+    *ret_count = due_read(handle_of(store), filter, ret_dues, limit, now_ms);
     mem_unlock(self);
     return OK;
 }
@@ -897,7 +897,7 @@ static enum status entries_after(const struct store_mem_hub *self,
 }
 
 /* A place is the index of the next entry + 1. */
-enum status mem_entries_give(const struct store_mem_hub *self, const struct entry_range *range,
+enum status mem_entries_read(const struct store_mem_hub *self, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err)
 {
     const struct kept_entry *kept = (const struct kept_entry *)(const void *)self->entries.data;
@@ -938,7 +938,7 @@ static enum status mem_entries(struct store *store, const struct entry_range *ra
     entry_visit visit, void *context, struct err *err)
 {
     struct store_mem_hub *self = mem_lock_settled(handle_of(store)->hub);
-    enum status status = mem_entries_give(self, range, visit, context, err);
+    enum status status = mem_entries_read(self, range, visit, context, err);
     mem_unlock(self);
     return status;
 }
@@ -959,7 +959,7 @@ struct store_head mem_durable_head(const struct mem_handle *handle)
     return undone ? units[0].head : head_of(handle);
 }
 
-void mem_identity_give(const struct mem_handle *handle, struct store_identity *ret_identity,
+void mem_identity_read(const struct mem_handle *handle, struct store_identity *ret_identity,
     struct store_shared *ret_shared)
 {
     if (ret_identity != NULL) {
@@ -973,7 +973,7 @@ void mem_identity_give(const struct mem_handle *handle, struct store_identity *r
 static void mem_identity(
     struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
 {
-    mem_identity_give(handle_of(store), ret_identity, ret_shared);
+    mem_identity_read(handle_of(store), ret_identity, ret_shared);
 }
 
 /* ---- several handles ----------------------------------------------------------------------- */

@@ -48,8 +48,8 @@ void store_mem_hub_defer(struct store_mem_hub *hub, store_mem_fate fate, void *c
 /* One more handle, with its own chain. identity NULL: a random one is made. */
 enum status store_mem_hub_open(struct store_mem_hub *hub, const struct store_identity *identity,
     struct store **ret_store, struct err *err) MUST_CHECK;
-/* Ends a handle like kill -9 of its process: its grants are found once it has not beaten for long
- * enough. Frees the handle; close its readers first. */
+/* Ends a handle like kill -9 of its process: its grants are found when its heartbeat has been
+ * missing for long enough. Frees the handle; close its readers first. */
 void store_mem_kill(struct store *store);
 
 #endif

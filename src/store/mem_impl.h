@@ -97,17 +97,17 @@ struct store_counts mem_counts_of(const struct store_mem_hub *self, unsigned kin
 enum status mem_item_set(
     struct store_mem_hub *self, const struct digest *hash, struct item *item) MUST_CHECK;
 /* Sets the batch's time. */
-struct store_moment mem_time_give(struct store_mem_hub *self, struct store_batch *batch);
-enum status mem_batch_give(
+struct store_moment mem_time_set(struct store_mem_hub *self, struct store_batch *batch);
+enum status mem_batch_read(
     struct store_mem_hub *self, struct store_batch *batch, struct err *err) MUST_CHECK;
-enum status mem_scan_give(const struct store_mem_hub *self, const struct scan *scan,
+enum status mem_scan_read(const struct store_mem_hub *self, const struct scan *scan,
     struct arena *arena, const struct record **ret_records, size_t *ret_count,
     struct err *err) MUST_CHECK;
-enum status mem_entries_give(const struct store_mem_hub *self, const struct entry_range *range,
+enum status mem_entries_read(const struct store_mem_hub *self, const struct entry_range *range,
     entry_visit visit, void *context, struct err *err) MUST_CHECK;
 /* The flushed end of the handle's chain. */
 struct store_head mem_durable_head(const struct mem_handle *handle);
-void mem_identity_give(const struct mem_handle *handle, struct store_identity *ret_identity,
+void mem_identity_read(const struct mem_handle *handle, struct store_identity *ret_identity,
     struct store_shared *ret_shared);
 
 /* mem_reader.c */

@@ -66,8 +66,8 @@ static enum status reader_read(struct store *store, struct store_batch *batch, s
     struct store_mem_hub view;
     enum status status = view_begin(self, &view, err);
     if (status == OK) {
-        (void)mem_time_give(self, batch);
-        status = mem_batch_give(&view, batch, err);
+        (void)mem_time_set(self, batch);
+        status = mem_batch_read(&view, batch, err);
     }
     view_end(self, &view);
     return status;
@@ -80,7 +80,7 @@ static enum status reader_scan(struct store *store, const struct scan *scan, str
     struct store_mem_hub view;
     enum status status = view_begin(self, &view, err);
     if (status == OK) {
-        status = mem_scan_give(&view, scan, arena, ret_records, ret_count, err);
+        status = mem_scan_read(&view, scan, arena, ret_records, ret_count, err);
     }
     view_end(self, &view);
     return status;
@@ -93,7 +93,7 @@ static enum status reader_entries(struct store *store, const struct entry_range 
     struct store_mem_hub view;
     enum status status = view_begin(self, &view, err);
     if (status == OK) {
-        status = mem_entries_give(&view, range, visit, context, err);
+        status = mem_entries_read(&view, range, visit, context, err);
     }
     view_end(self, &view);
     return status;
@@ -122,7 +122,7 @@ static void reader_head(struct store *store, struct store_head *ret_head)
 static void reader_identity(
     struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
 {
-    mem_identity_give(reader_of(store), ret_identity, ret_shared);
+    mem_identity_read(reader_of(store), ret_identity, ret_shared);
 }
 
 static enum status reader_close(struct store *store, struct err *err)

@@ -43,7 +43,7 @@ static void open_house(void)
     struct store *store = NULL;
     const struct store_options store_options = {.mem = &mem_libc};
     const struct engine_options engine_options = {.mem = &mem_libc};
-    const struct vault_options vault_options = {.is_fleeting = true};
+    const struct vault_options vault_options = {.is_ephemeral = true};
     ASSERT(config_new(&mem_libc, &house.config, NULL) == OK);
     ASSERT(config_read(house.config, slice_str(types), &faults) == OK);
     ASSERT(config_check(house.config, &faults) == OK);

@@ -374,7 +374,7 @@ def test_a_copy_does_not_leave_payloads_behind(store, processes, shop, key, tmp_
     processes.start().stop()
     said = effect(shop, key)
     done = copy()
-    assert done.returncode == 69 and "1 effects of once_effect" in done.stderr, done.stderr
+    assert done.returncode == 69 and "encrypt them: 1\n" in done.stderr, done.stderr
     server = processes.start()
     acknowledged(server, said)
     server.stop()

@@ -63,7 +63,7 @@ struct store *engine_reader_take(struct engine *engine)
     return NULL;
 }
 
-void engine_reader_give(struct engine *engine, const struct err *err)
+void engine_reader_return(struct engine *engine, const struct err *err)
 {
     (void)engine;
     (void)err;

@@ -9,7 +9,7 @@
 #include "workload.h"
 
 /* What the janitor does: housekeeping, and evidence past its retention leaves. */
-static void keep_house(struct workload *workload)
+static void housekeep(struct workload *workload)
 {
     struct store *store = workload->store;
     const struct store_housekeeping *house = store->ops->housekeeping;
@@ -41,7 +41,7 @@ int main(int argc, char **argv)
             buf_clear(&note);
             workload_checkpoint(&workload, &note);
             workload_now_ms += atoll(argv[4]);
-            keep_house(&workload);
+            housekeep(&workload);
         }
     }
     buf_release(&note);

@@ -220,7 +220,7 @@ static void an_unknown_one_whose_time_was_read_takes_its_place(void **state)
     struct world *world = calloc(1, sizeof *world);
     assert_non_null(world);
     world_init(world, &mem_libc, 9);
-    static const int64_t times[] = {50, DUE_CHANGED_NOT_SAID, 20};
+    static const int64_t times[] = {50, DUE_CHANGED_UNKNOWN, 20};
     for (unsigned key = 0; key < 3; key++) {
         struct slot slot = slot_draw(world, key);
         slot.status = RECORD_UNKNOWN;
@@ -230,7 +230,7 @@ static void an_unknown_one_whose_time_was_read_takes_its_place(void **state)
         assert_true(world_put(world, key, &slot, times[key]));
     }
     struct due_heap *heap = &world->dues.unknown[RECORD_OPERATION];
-    assert_int_equal(due_heap_first(heap)->order, DUE_CHANGED_NOT_SAID);
+    assert_int_equal(due_heap_first(heap)->order, DUE_CHANGED_UNKNOWN);
     due_heap_correct_first(heap, 30);
     assert_int_equal(due_heap_first(heap)->order, 20);
     dues_check(&world->dues, &world->index);

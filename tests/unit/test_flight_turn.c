@@ -458,15 +458,16 @@ static void a_flight_that_stalls_leaves_the_turn_with_the_loops(void **state)
     struct pace pace;
     pace_init(&pace);
     for (int i = 0; i < 100; i++) {
-        pace_flew(&pace, i % 5 == 0 ? 10 * (uint64_t)PACE_STALL_NANOS : PACE_QUICK_NANOS / 2, 1000);
+        pace_flush_took(
+            &pace, i % 5 == 0 ? 10 * (uint64_t)PACE_STALL_NANOS : PACE_QUICK_NANOS / 2, 1000);
     }
     assert_int_equal(pace.state, PACE_QUICK);
     for (int i = 0; i < 100; i++) { /* it may take longer than one that holds a loop up … */
-        pace_flew(&pace, (uint64_t)PACE_SLOW_NANOS * 3 / 2, 1000);
+        pace_flush_took(&pace, (uint64_t)PACE_SLOW_NANOS * 3 / 2, 1000);
     }
     assert_int_equal(pace.state, PACE_QUICK);
     for (int i = 0; i < 100; i++) { /* … but not much longer */
-        pace_flew(&pace, (uint64_t)PACE_SLOW_NANOS * 3, 1000);
+        pace_flush_took(&pace, (uint64_t)PACE_SLOW_NANOS * 3, 1000);
     }
     assert_int_equal(pace.state, PACE_SLOW);
 }

@@ -304,10 +304,10 @@ static void a_secret_that_cannot_be_used_is_refused(void **state)
     } rows[] = {
         {PRESET_GITHUB, "", "the secret is empty"},
         {PRESET_SVIX, "whsec_short", "not whsec_, whpk_ or whsk_ and base64"},
-        {PRESET_SVIX, "whsec_AAAA", "3 bytes instead of 24 to 64"},
-        {PRESET_SVIX, "whpk_AAAA", "3 bytes instead of 32 to 32"},
-        {PRESET_SVIX,
-            "whsk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=", "32 bytes instead of 64 to 64"},
+        {PRESET_SVIX, "whsec_AAAA", "length 3 instead of 24 to 64 bytes"},
+        {PRESET_SVIX, "whpk_AAAA", "length 3 instead of 32 to 32 bytes"},
+        {PRESET_SVIX, "whsk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=",
+            "length 32 instead of 64 to 64 bytes"},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct signature_secret secret;

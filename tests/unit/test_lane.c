@@ -206,10 +206,10 @@ static void what_is_over_lets_the_next_go(void **state)
         {RECORD_UNKNOWN, 7, 1, LANE_BLOCKED}, /* asked about, or sent again */
         {RECORD_UNKNOWN, 7, 0, LANE_PASSED},  /* parked, and shown */
         {RECORD_DEAD, 7, 0, LANE_PASSED},     /* likewise */
-        {RECORD_DEAD, 0, 0, LANE_LOOK}, {RECORD_EXECUTED, 7, 0, LANE_PASSED},
+        {RECORD_DEAD, 0, 0, LANE_ASK_BEFORE}, {RECORD_EXECUTED, 7, 0, LANE_PASSED},
         {RECORD_FAILED, 7, 0, LANE_PASSED}, {RECORD_COMPENSATED, 7, 0, LANE_PASSED},
         {RECORD_REJECTED, 7, 0, LANE_PASSED},
-        {RECORD_REJECTED, 0, 0, LANE_LOOK}, /* cancelled before its turn */
+        {RECORD_REJECTED, 0, 0, LANE_ASK_BEFORE}, /* cancelled before its turn */
     };
     assert_int_equal(lane_turn(NULL), LANE_PASSED); /* forgotten */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

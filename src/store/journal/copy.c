@@ -289,21 +289,22 @@ static enum status check_end(struct cursor *cursor, uint64_t number, struct err 
         struct cursor_batch batch;
         enum cursor_result result = read_again(cursor, &batch);
         int error = 0;
-        bool behind = cursor->offset < cursor->size &&
-                      cursor_find(cursor, cursor->offset + 1, &error) < cursor->size;
+        bool has_more = cursor->offset < cursor->size &&
+                        cursor_find(cursor, cursor->offset + 1, &error) < cursor->size;
         error = result == CURSOR_FAILED ? batch.error : error;
         if (error != 0) {
             return err_errno(err, error == -ENOMEM ? E_NOMEM : E_UNAVAILABLE, -error,
                 "cannot read segment %" PRIu64, number);
         }
-        if (result == CURSOR_BATCH || (result == CURSOR_END && !behind)) {
+        if (result == CURSOR_BATCH || (result == CURSOR_END && !has_more)) {
             return OK;
         }
         if (tries >= SETTLE_TRIES) {
-            return result == CURSOR_TORN && !behind
+            return result == CURSOR_TORN && !has_more
                        ? OK
                        : corrupt(number, cursor->offset,
-                             behind ? "a batch is damaged and others follow it" : batch.wrong, err);
+                             has_more ? "a batch is damaged and others follow it" : batch.wrong,
+                             err);
         }
         clock_sleep_ms(SETTLE_SLEEP_MS);
     }

@@ -35,8 +35,8 @@ enum due_group {
 };
 
 enum {
-    DUE_KINDS = 8,            /* more than there are */
-    DUE_CHANGED_NOT_SAID = 0, /* for an unknown record: it must be read to find out */
+    DUE_KINDS = 8,           /* more than there are */
+    DUE_CHANGED_UNKNOWN = 0, /* for an unknown record: it must be read to find out */
 };
 
 struct due_entry {
@@ -81,7 +81,7 @@ void dues_change(
 typedef bool (*due_visit)(void *context, const struct due_entry *entry);
 /* Visits every entry with at most this order, in no particular sequence. It reads later entries
  * too, but at most one more than it visits. The visitor may lower *until: later entries are left
- * out from then on, without a look at most of them. */
+ * out from then on, most of them unread. */
 void due_heap_visit(
     const struct due_heap *heap, const uint64_t *until, due_visit visit, void *context);
 /* The earliest entry; NULL: the heap is empty. */

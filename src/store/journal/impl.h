@@ -9,8 +9,8 @@
  *   open       in memory only. Crash: gone; nobody was answered.
  *   in flight  on its way. Crash: all, nothing, or some sectors of it are there; the rest are zeros
  *              (JF3). Recovery keeps a whole batch and cuts any other; nobody was answered.
- *              A thread waits for it, or none does (flight_loose): then the next one that needs it
- *              to be stable, or asks, lands it.
+ *              If no thread waits for it (flight_unowned), the next one that needs it to be stable,
+ *              or that asks, lands it.
  *   stable     acknowledged. Never written again (JF1). The last few stay in memory, so that a seal
  *              soon after its begin reads no file.
  *   failed     a write or flush failed: from now on the store returns only E_UNKNOWN (P11).
@@ -118,7 +118,7 @@ struct squeeze;  /* being done; squeeze.c */
 struct erase;    /* being done; erase.c */
 
 /* A request body that a commit has written. */
-struct journal_brought {
+struct journal_last_body {
     struct op_id operation_id; /* of its record; zero: none was written */
     struct slice bytes;        /* as the change gave them */
     uint64_t place;
@@ -150,7 +150,7 @@ struct journal {
     size_t segments_cap;
     unsigned files_open;                    /* of segments[].fd */
     struct buf undo;                        /* struct journal_undo of the commit being made */
-    struct journal_brought brought;         /* the request body that it wrote last */
+    struct journal_last_body last_body;     /* the request body that it wrote last */
     struct cache cache;                     /* of frames that duplicates ask for */
     unsigned sweep_part;                    /* where the next sweep for expired records begins */
     struct entry_pace hints[JOURNAL_HINTS]; /* where readers of evidence stopped; place 0: none */
@@ -162,7 +162,7 @@ struct journal {
     struct buffer buffers[JOURNAL_BUFFERS]; /* a ring: kept, in flight, active, empty */
     struct buffer *active;                  /* commits go here */
     struct buffer *flight;                  /* being written; NULL: none */
-    bool flight_loose;                      /* no thread waits for it: the next one that needs it
+    bool flight_unowned;                    /* no thread waits for it: the next one that needs it
                                                lands it */
     struct mark flight_after;               /* before the batch after it */
     unsigned recent_first;                  /* in buffers: the oldest batch that is kept */

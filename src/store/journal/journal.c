@@ -251,7 +251,7 @@ static enum status refuse_unfinished(struct journal *journal, struct err *err)
     return E_UNAVAILABLE;
 }
 
-/* A copy was to begin here, and there is a store. */
+/* A copy should begin here, but there is a store. */
 static enum status refuse_finished(struct journal *journal, struct err *err)
 {
     (void)err_set(err, E_INVALID, "'%s' is a store already", journal->options.path);

@@ -73,7 +73,7 @@ static enum status unknown_read(struct journal *journal, struct err *err)
     for (unsigned kind = 0; kind < DUE_KINDS; kind++) {
         struct due_heap *heap = &journal->dues.unknown[kind];
         const struct due_entry *first = due_heap_first(heap);
-        for (; status == OK && first != NULL && first->order == DUE_CHANGED_NOT_SAID &&
+        for (; status == OK && first != NULL && first->order == DUE_CHANGED_UNKNOWN &&
                reads < UNKNOWN_READS_MAX;
              first = due_heap_first(heap), reads++) {
             const struct record *record;

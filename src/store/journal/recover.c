@@ -210,7 +210,7 @@ static enum status zeros_check(
 }
 
 /* Whether a batch begins at a later block: then everything before it is damaged (JF5). */
-static enum status batches_behind(
+static enum status batches_after(
     struct cursor *cursor, uint64_t from, bool *ret_found, struct err *err)
 {
     int error = 0;
@@ -232,12 +232,12 @@ static enum status tail_check(
 {
     uint64_t end = cursor->offset;
     uint64_t number = recovery->last.number;
-    bool behind = false;
-    enum status status = batches_behind(cursor, end + 1, &behind, err);
+    bool is_followed = false;
+    enum status status = batches_after(cursor, end + 1, &is_followed, err);
     if (status != OK) {
         return status;
     }
-    if (behind) {
+    if (is_followed) {
         return corrupt_at(recovery, number, end, "a batch is damaged and others follow it", err);
     }
     uint64_t dirty = 0;
@@ -266,11 +266,11 @@ static enum status tail_check(
 static enum status reader_goes_on(struct recovery *recovery, struct cursor *cursor,
     enum cursor_result *ret_result, struct cursor_batch *ret_batch, struct err *err)
 {
-    bool behind = false;
+    bool is_followed = false;
     enum status status = cursor->offset < cursor->size
-                             ? batches_behind(cursor, cursor->offset + 1, &behind, err)
+                             ? batches_after(cursor, cursor->offset + 1, &is_followed, err)
                              : OK;
-    if (status != OK || !behind) {
+    if (status != OK || !is_followed) {
         return status;
     }
     cursor->window_len = 0; /* read it from the file again */
@@ -420,7 +420,7 @@ static enum status index_fold(struct journal *journal)
             if (status != OK) {
                 return status;
             }
-            dues_change(&journal->dues, NULL, slot, DUE_CHANGED_NOT_SAID);
+            dues_change(&journal->dues, NULL, slot, DUE_CHANGED_UNKNOWN);
         }
     }
     return OK;

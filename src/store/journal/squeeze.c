@@ -60,10 +60,11 @@ static struct segment *squeeze_candidate(struct journal *journal)
         if (erase_is_at(journal, segment->number)) {
             return NULL; /* when that is done */
         }
-        bool behind = segment->number < place_segment(journal->snapshot_place) &&
-                      segment->number < journal->tail.number;
-        return behind && (uint64_t)segment->live * SQUEEZE_BYTES_PER_LIVE <= segment->end ? segment
-                                                                                          : NULL;
+        bool is_saved = segment->number < place_segment(journal->snapshot_place) &&
+                        segment->number < journal->tail.number;
+        return is_saved && (uint64_t)segment->live * SQUEEZE_BYTES_PER_LIVE <= segment->end
+                   ? segment
+                   : NULL;
     }
     return NULL;
 }

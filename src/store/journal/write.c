@@ -95,7 +95,7 @@ static size_t buffer_finish(struct buffer *buffer, uint32_t seed)
     return length;
 }
 
-static struct buffer *buffer_behind(struct journal *journal, const struct buffer *buffer)
+static struct buffer *buffer_after(struct journal *journal, const struct buffer *buffer)
 {
     return &journal->buffers[(buffer - journal->buffers + 1) % JOURNAL_BUFFERS];
 }
@@ -106,12 +106,12 @@ static void recent_drop(struct journal *journal)
 {
     ASSERT(journal->recent_count > 0);
     struct buffer *oldest = &journal->buffers[journal->recent_first];
-    struct buffer *heir = buffer_behind(journal, journal->active);
+    struct buffer *next = buffer_after(journal, journal->active);
     journal->recent_bytes -= oldest->cap;
     journal->recent_first = (journal->recent_first + 1) % JOURNAL_BUFFERS;
     journal->recent_count--;
-    if (heir->memory == NULL && oldest->cap <= JOURNAL_BUFFER_BYTES * 2) {
-        *heir = (struct buffer){.memory = oldest->memory, .data = oldest->data, .cap = oldest->cap};
+    if (next->memory == NULL && oldest->cap <= JOURNAL_BUFFER_BYTES * 2) {
+        *next = (struct buffer){.memory = oldest->memory, .data = oldest->data, .cap = oldest->cap};
         *oldest = (struct buffer){0};
     } else {
         buffer_release(oldest, journal->mem);
@@ -163,30 +163,28 @@ static enum status flight_end(struct journal *journal, int failed, struct err *e
 static enum status flight_land(
     struct journal *journal, bool wait, bool *ret_landed, struct err *err)
 {
-    ASSERT(journal->flight != NULL && journal->flight_loose);
+    ASSERT(journal->flight != NULL && journal->flight_unowned);
     int failed = 0;
-    journal->flight_loose = false; /* this thread has it now */
+    journal->flight_unowned = false; /* this thread has it now */
     (void)pthread_mutex_unlock(&journal->mutex);
     *ret_landed = batch_writer_ended(&journal->writer, wait, &failed);
     (void)pthread_mutex_lock(&journal->mutex);
     if (*ret_landed) {
         return flight_end(journal, failed, err);
     }
-    journal->flight_loose = true;
-    (void)pthread_cond_broadcast(&journal->changed); /* who waits may have it */
+    journal->flight_unowned = true;
+    (void)pthread_cond_broadcast(&journal->changed); /* a waiting thread may take it */
     return OK;
 }
 
-/*
- * Writes the open batch, after the one that is in flight. With `wait` it is on stable storage when
- * this returns OK. Otherwise *ret_landed says whether it is; if not, it is loose: whoever needs it
- * next lands it.
- */
+/* Writes the open batch, after the one that is in flight. With `wait` it is on stable storage when
+ * this returns OK. Otherwise *ret_landed says whether it is; if not, no thread waits for it, and
+ * the next one that needs it lands it. */
 static enum status flight_start(
     struct journal *journal, bool wait, bool *ret_landed, struct err *err)
 {
     while (journal->flight != NULL) {
-        if (journal->flight_loose) {
+        if (journal->flight_unowned) {
             (void)flight_land(journal, true, ret_landed, NULL);
         } else {
             (void)pthread_cond_wait(&journal->changed, &journal->mutex);
@@ -202,7 +200,7 @@ static enum status flight_start(
     size_t length = (size_t)block_up(buffer->len);
     ASSERT(place_offset(buffer->mark.place) + length <= journal->tail.zeroed); /* JF3 */
     journal->flight = buffer;
-    journal->active = buffer_behind(journal, buffer);
+    journal->active = buffer_after(journal, buffer);
     ASSERT(journal->active->len == 0);
     journal->flight_after = buffer->after;
     journal->flight_after.place = buffer->mark.place + length;
@@ -220,7 +218,7 @@ static enum status flight_start(
     if (*ret_landed) {
         return flight_end(journal, failed, err);
     }
-    journal->flight_loose = true;
+    journal->flight_unowned = true;
     (void)pthread_cond_broadcast(&journal->changed);
     return OK;
 }
@@ -266,11 +264,11 @@ static enum status journal_flush_land(struct store *store, bool *ret_landed, str
     (void)pthread_mutex_lock(&journal->mutex);
     enum status status = OK;
     bool landed = journal->flight == NULL;
-    if (!landed && journal->flight_loose) {
+    if (!landed && journal->flight_unowned) {
         status = flight_land(journal, false, &landed, err);
     }
     if (status == OK && landed) {
-        status = journal_failed(journal, err); /* whoever landed it may not have been us */
+        status = journal_failed(journal, err); /* a different thread may have landed it */
     }
     (void)pthread_mutex_unlock(&journal->mutex);
     *ret_landed = landed;
@@ -281,7 +279,7 @@ static int journal_flush_event(struct store *store)
 {
     struct journal *journal = journal_of(store);
     (void)pthread_mutex_lock(&journal->mutex);
-    bool waits = journal->flight != NULL && journal->flight_loose;
+    bool waits = journal->flight != NULL && journal->flight_unowned;
     int fd = waits ? batch_writer_event(&journal->writer) : -1;
     (void)pthread_mutex_unlock(&journal->mutex);
     return fd;
@@ -472,7 +470,7 @@ enum status slot_set(
 void slot_drop(struct journal *journal, struct slot *slot)
 {
     live_add(journal, slot, -1);
-    dues_change(&journal->dues, slot, NULL, DUE_CHANGED_NOT_SAID);
+    dues_change(&journal->dues, slot, NULL, DUE_CHANGED_UNKNOWN);
     index_remove(&journal->index, slot);
 }
 
@@ -488,7 +486,7 @@ static void undo_all(struct journal *journal)
             slot_drop(journal, slot);
         } else {
             live_add(journal, slot, -1);
-            dues_change(&journal->dues, slot, &undo->old, DUE_CHANGED_NOT_SAID);
+            dues_change(&journal->dues, slot, &undo->old, DUE_CHANGED_UNKNOWN);
             *slot = undo->old;
             live_add(journal, slot, 1);
         }
@@ -526,7 +524,7 @@ static enum status body_put(struct journal *journal, enum frame_kind kind, struc
     }
     if (!body->retained || body->bytes != bytes.len) {
         return err_set(
-            err, E_MISUSE, "a body of %zu bytes does not belong to its record", bytes.len);
+            err, E_MISUSE, "a body of length %zu does not belong to its record", bytes.len);
     }
     struct slice digest = slice_of(body->digest.bytes, sizeof body->digest.bytes);
     body->place = frame_append(journal, kind, digest, bytes);
@@ -538,16 +536,16 @@ static enum status body_put(struct journal *journal, enum frame_kind kind, struc
 static enum status request_put(
     struct journal *journal, const struct change *change, struct record *record, struct err *err)
 {
-    struct journal_brought *brought = &journal->brought;
+    struct journal_last_body *last_body = &journal->last_body;
     struct slice bytes = change->request_body;
-    if (bytes.len > 0 && bytes.data == brought->bytes.data && bytes.len == brought->bytes.len &&
-        op_id_equal(&record->operation_id, &brought->operation_id)) {
-        record->request.place = brought->place;
+    if (bytes.len > 0 && bytes.data == last_body->bytes.data && bytes.len == last_body->bytes.len &&
+        op_id_equal(&record->operation_id, &last_body->operation_id)) {
+        record->request.place = last_body->place;
         return OK;
     }
     enum status status = body_put(journal, FRAME_REQUEST, bytes, &record->request, err);
     if (status == OK && bytes.len > 0) {
-        *brought = (struct journal_brought){
+        *last_body = (struct journal_last_body){
             .operation_id = record->operation_id, .bytes = bytes, .place = record->request.place};
     }
     return status;
@@ -699,7 +697,7 @@ static enum status commit_locked(
     struct buffer before = *active;
     struct store_head head = journal->head;
     buf_clear(&journal->undo);
-    journal->brought = (struct journal_brought){.place = 0};
+    journal->last_body = (struct journal_last_body){.place = 0};
     batch_open(journal);
     status = commit_apply(journal, commit, err);
     if (status != OK) {
