@@ -14,7 +14,7 @@ import pytest
 
 import fences
 from linearize import Call, check, fences_grow
-from once_server import LONG, Broken, request_bytes
+from once_server import LIGHT, LONG, Broken, request_bytes
 
 CLIENTS = 8
 KEYS = 6  # at a time: few, so that they meet
@@ -203,7 +203,8 @@ def judge(board):
 @pytest.mark.parametrize("faults", [False, True], ids=["undisturbed", "dropped connections"])
 def test_answers_have_an_order(make_server, faults):
     server = make_server(config=fences.NO_LIMITS)
-    judge(run_clients([server], "plain", faults, lambda: time.sleep(30 if LONG else 4)))
+    seconds = 30 if LONG else 2 if LIGHT else 4
+    judge(run_clients([server], "plain", faults, lambda: time.sleep(seconds)))
 
 
 def test_answers_have_an_order_though_the_server_is_killed(make_server):
@@ -211,7 +212,7 @@ def test_answers_have_an_order_though_the_server_is_killed(make_server):
     source = random.Random(SEED)
 
     def kill_and_restart():
-        for _ in range(100 if LONG else 12):
+        for _ in range(100 if LONG else 5 if LIGHT else 12):
             time.sleep(source.uniform(0.05, 0.5))
             server.kill9()
             server.restart()
