@@ -15,6 +15,10 @@ struct upstream {
     bool is_closed;
 };
 
+/* Of a field that some answers have: too long for the memory that a request has allocated anyway, so
+ * that a duplicate's answer can run out of memory. */
+enum { LONG_FIELD_BYTES = 1200 };
+
 enum call_state { CALL_CONNECTING, CALL_SENDING, CALL_RECEIVED, CALL_ANSWERING, CALL_OVER };
 
 /* One request at the upstream. */
@@ -143,15 +147,20 @@ static void read_head(
 
 static void send_head(struct sim_call *call)
 {
-    char text[256];
+    char text[2048];
     char framing[64];
+    char long_field[LONG_FIELD_BYTES + 1] = "";
     struct http_head head;
+    if (sim_once_in(3)) {
+        memset(long_field, 'x', LONG_FIELD_BYTES);
+    }
     (void)snprintf(framing, sizeof framing, "Content-Length: %zu\r\n", call->bytes);
-    int length = snprintf(text, sizeof text, "HTTP/1.1 %u X\r\nContent-Type: %s\r\n%s\r\n",
-        call->status, SIM_CONTENT_TYPE,
-        call->status == 204 ? ""
-        : call->is_chunked  ? "Transfer-Encoding: chunked\r\n"
-                            : framing);
+    int length =
+        snprintf(text, sizeof text, "HTTP/1.1 %u X\r\nContent-Type: %s\r\nX-Long: %s\r\n%s\r\n",
+            call->status, SIM_CONTENT_TYPE, long_field,
+            call->status == 204 ? ""
+            : call->is_chunked  ? "Transfer-Encoding: chunked\r\n"
+                                : framing);
     read_head(text, (size_t)length, call->call->method, &head);
     take_effect(call);
     call->state = CALL_ANSWERING;
