@@ -350,7 +350,8 @@ static bool is_hidden(const char *pointer)
     return is_found;
 }
 
-/* A pointer that would hide nothing is a secret that is shown. */
+/* A pointer that would hide nothing is a secret that is shown. One to an argument that is not
+ * declared is only a warning: an envelope with that argument is refused, so nothing is shown. */
 static void check_redact(
     struct config_reader *reader, const struct yaml_node *map, const struct config_command *command)
 {
@@ -364,7 +365,7 @@ static void check_redact(
                 "'%s' redacts '%s', which is always shown, or which no envelope has", command->name,
                 pointer);
         } else if (is_arg && !is_declared(command, pointer + sizeof args - 1, "/")) {
-            reader_fault(reader, yaml_place_of(map, "redact"), "the name of an argument",
+            reader_warn(reader, yaml_place_of(map, "redact"), "the name of an argument",
                 "'%s' redacts '%s', which is not one of its arguments", command->name, pointer);
         }
     }

@@ -193,3 +193,65 @@ def test_a_secret_that_can_be_read_has_the_form_of_its_preset(once, tmp_path, pr
     done = once("check", str(place))
     assert done.code == 78 and f"{place}:5:30: source 'hook', variable ODD: " in done.message, done
     assert says in done.message and (secret == "" or secret not in done.message.split("\n")[0])
+
+
+# Every section of a file, as the design writes it.
+WHOLE = """listen: 127.0.0.1:7411
+store: journal:./once-data
+auth:
+  tokens:
+    - {sha256: "SHA256", tenant: acme, rights: [execute, operate, audit, confirm], name: "checkout"}
+limits: {body_bytes_max: 10MiB, outcome_bytes_max: 16MiB, duplicate_rate: 20, duplicate_burst: 40}
+evidence: {retain: 400d, checkpoint_every: 60s}
+
+gateway:
+  listen: 127.0.0.1:8080
+  routes:
+    - match: "POST,PUT /v1/payments/**"
+      upstream: http://127.0.0.1:3000
+      profile: guardia
+      window: 24h
+      principal: auto
+      ignore: [/client_time]
+      redact: [/card/number]
+      on_status: {500: unknown, 503: release}
+      wait: 10s
+      on_unknown: hold
+      reconcile: {get: "/v1/payments/by-key/{key}", executed: [200], not_executed: [404]}
+      lease: 60s
+      timeout: {connect: 2s, first_byte: 30s, total: 60s}
+
+commands:
+  order.refund:
+    class: I3
+    justification: "the provider has no idempotency keys"
+    shield: [S3]
+    critical: true
+    ttl: 72h
+    binding: actor
+    confirm: confirm
+    confirm_ttl: 5m
+    prompt: "Refund order {target.order_id}?"
+    handler: http://127.0.0.1:9000/refund
+    timeout: 10s
+    on_unknown: hold
+    redact: [/args/card]
+    args:
+      amount: {type: integer, required: true, min: 1}
+      currency: {type: string, required: true, normalise: upper}
+"""
+
+
+def test_a_file_with_every_section_loads(once):
+    (once.directory / "once.yaml").write_text(WHOLE.replace("SHA256", 64 * "a"))
+    done = once("check", "once.yaml")
+    assert done.code == 0 and done.text.startswith("once.yaml: ok"), done.message
+    assert "once.yaml:40:5: warning: 'order.refund' redacts '/args/card', which" in done.message
+
+
+def test_an_argument_that_is_redacted_and_not_declared_is_a_warning(once):
+    """An envelope with it is refused, so nothing is shown; one misspelt is pointed at."""
+    (once.directory / "once.yaml").write_text("commands:\n  a.b:\n    handler: http://[::1]:9/h\n"
+        "    redact: [/args/cards]\n    args: {card: {type: string}}\n")
+    done = once("check", "once.yaml")
+    assert done.code == 0 and "4:5: warning: 'a.b' redacts '/args/cards'" in done.message
