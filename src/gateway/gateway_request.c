@@ -169,7 +169,7 @@ void gateway_request_refuse(
     gateway_request_field(request, SLICE_LIT("Once-Decision"), slice_str(decision));
     gateway_request_field(request, SLICE_LIT("Once-Operation-Id"), refusal->operation_id);
     gateway_request_field(request, SLICE_LIT("Once-Effect"), slice_str(refused.effect));
-    put_retry_after(request, refusal->retry_after_ms);
+    put_retry_after(request, refused.retry_after_ms);
     gateway_request_cors(request, GATEWAY_CORS_WHOLE);
     gateway_request_field(request, SLICE_LIT("WWW-Authenticate"), slice_str(refused.authenticate));
     gateway_request_field(

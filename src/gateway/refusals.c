@@ -3,6 +3,8 @@
 #include "base/check.h"
 #include "canon/jsonw.h"
 
+enum { RETRY_AFTER_MS = 1000 }; /* unless whoever refuses knows better */
+
 /* One kind of refusal: the parts that all profiles share, and the texts of profiles that have their
  * own. */
 struct refusal_form {
@@ -144,6 +146,12 @@ static struct problem problem_of(const struct config_route *route, const struct 
         .operation_id = refusal->operation_id,
         .retry_after_ms = refusal->retry_after_ms,
         .extra = refusal->extra};
+    if (refusal->is_unfenced && problem.effect == PROBLEM_EFFECT_UNKNOWN) {
+        problem.retry = PROBLEM_RETRY_NO; /* nothing would stop a second effect */
+    }
+    if (problem.retry == PROBLEM_RETRY_AFTER && problem.retry_after_ms == 0) {
+        problem.retry_after_ms = RETRY_AFTER_MS; /* "after" without a time says nothing */
+    }
     /* The upstream was called, so the effect must never be "no", not even by mistake. */
     if (refusal->kind == REFUSAL_NOT_SEALED && refusal->effect_known == PROBLEM_EFFECT_YES) {
         problem.effect = PROBLEM_EFFECT_YES;
@@ -237,7 +245,8 @@ struct refused refusals_write(const struct config_route *route, const struct ref
     struct problem problem = problem_of(route, refusal);
     struct refused refused = {.status = problem.status,
         .content_type = "application/json",
-        .effect = effect_texts[problem.effect]};
+        .effect = effect_texts[problem.effect],
+        .retry_after_ms = problem.retry_after_ms};
     if (refusal->kind == REFUSAL_PRINCIPAL && route->principal == CONFIG_PRINCIPAL_JWT) {
         refused.authenticate = "Bearer"; /* RFC 9110 section 11.6.1; a plain field has no scheme */
     }

@@ -54,8 +54,9 @@ struct refusal {
     enum refusal_kind kind;
     struct slice detail;       /* one sentence; empty: the kind's default */
     struct slice operation_id; /* empty: none */
-    int64_t retry_after_ms;    /* > 0: a Retry-After field */
+    int64_t retry_after_ms;    /* 0: a second if `retry` is "after", else no Retry-After field */
     struct slice extra; /* members that explain a conflict (request_form_explain); empty: none */
+    bool is_unfenced;   /* no key: the same request again is a second operation */
     bool is_failed;     /* NOT_RETAINED: the answer that was not kept reported a failure */
     enum problem_effect effect_known; /* NOT_SEALED: YES, or any other for unknown; NOT_RETAINED of
                                          a failure: whether it had an effect; else unused */
@@ -67,6 +68,7 @@ struct refused {
     const char *effect;       /* "no", "yes", "unknown": the field Once-Effect */
     const char *authenticate; /* the field WWW-Authenticate of a 401; NULL: none */
     const char *should_retry; /* the field Stripe-Should-Retry; NULL: none */
+    int64_t retry_after_ms;   /* the field Retry-After; 0: none */
 };
 
 /* Append the body. The route has the profile and conflict_status. Errors are sticky in buf. */

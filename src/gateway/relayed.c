@@ -50,7 +50,8 @@ static void end(struct relayed *relayed, bool is_whole)
 
 static void refuse(struct relayed *relayed, enum refusal_kind kind)
 {
-    gateway_request_refuse(&relayed->request, &(struct refusal){.kind = kind}, NULL);
+    gateway_request_refuse(
+        &relayed->request, &(struct refusal){.kind = kind, .is_unfenced = true}, NULL);
 }
 
 static int64_t length_of(const struct http_head *head, enum http_method method)

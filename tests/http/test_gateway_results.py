@@ -69,6 +69,7 @@ def test_sent_and_not_answered_is_unknown(gateway, origin, do):
     document = first.json
     assert (document["effect"], first.fields["Once-Effect"]) == ("unknown", "unknown")
     assert document["code"] == "outcome_unknown"
+    assert (document["retry"], first.fields["Retry-After"]) == ("after", "1")
     assert document["operation_id"] == gateway.operations()[0]["operation_id"]
     assert (first.fields["Idempotency-Key"], first.fields["Request-Id"]) == ("k", "r")
     assert first.decision == "first_seen"

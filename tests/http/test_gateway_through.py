@@ -150,6 +150,7 @@ def test_what_may_have_an_effect_is_sent_once(make_gateway, origin, method):
     for number, fault in enumerate(("reset_after", "close_after", "half_head")):
         answer = gateway.send(method, f"/{number}", do=f"fault={fault}")
         assert answer.status == 504 and answer.fields["Once-Effect"] == "unknown"
+        assert answer.json["error"]["retry"] == "no" and "Retry-After" not in answer.fields
     assert len(origin.requests) == 4 and origin.total == 3
 
 

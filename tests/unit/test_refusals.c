@@ -195,6 +195,37 @@ static void check_row(const struct row *row, enum config_profile profile)
     hush(&said);
 }
 
+/* A client that is told to come back later is told when. */
+static void after_always_has_a_time(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        bool is_later = strcmp(rows[i].retry, "after") == 0;
+        struct said said;
+        say(&said, CONFIG_PROFILE_IETF, (struct refusal){.kind = rows[i].kind});
+        int64_t ms = 0;
+        assert_true(json_int(json_find(said.json, SLICE_LIT("retry_after_ms")), &ms) == is_later);
+        assert_int_equal(ms, is_later ? 1000 : 0);
+        assert_int_equal(said.refused.retry_after_ms, ms);
+        hush(&said);
+    }
+}
+
+/* Only a key makes it safe to send something again that may have happened. */
+static void without_a_key_what_may_have_happened_is_not_sent_again(void **state)
+{
+    (void)state;
+    for (unsigned profile = 0; profile < CONFIG_PROFILES; profile++) {
+        struct said said;
+        say(&said, (enum config_profile)profile,
+            (struct refusal){.kind = REFUSAL_NO_ANSWER, .is_unfenced = true});
+        check_text(check_words(&said, &rows[REFUSAL_NO_ANSWER], (enum config_profile)profile),
+            "retry", "no");
+        assert_int_equal(said.refused.retry_after_ms, 0);
+        hush(&said);
+    }
+}
+
 static void every_kind_is_said_in_every_profile(void **state)
 {
     (void)state;
@@ -390,6 +421,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(every_kind_is_said_in_every_profile),
+        TEST(after_always_has_a_time),
+        TEST(without_a_key_what_may_have_happened_is_not_sent_again),
         TEST(a_conflict_has_the_status_of_its_route),
         TEST(stripes_libraries_hear_whether_to_try_again),
         TEST(the_chief_bodies_are_these_bytes),
