@@ -1024,3 +1024,15 @@ const char *decision_name(enum decision_kind kind)
     }
     return "unnamed";
 }
+
+bool decide_lease_over(const struct record *found, int64_t now_ms, struct record *ret_next)
+{
+    if (!lease_over(found, now_ms)) {
+        return false;
+    }
+    *ret_next = *found;
+    ret_next->updated_ms = found->lease_expires_ms;
+    become_unknown(ret_next, SLICE_LIT("lease_expired"),
+        (struct decide_moment){.now_ms = found->lease_expires_ms});
+    return true;
+}

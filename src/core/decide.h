@@ -192,4 +192,9 @@ bool decision_took_fence(const struct decision *decision);
 /* "first_seen", "duplicate_replayed", … as the API spells them. */
 const char *decision_name(enum decision_kind kind);
 
+/* Whether its lease is over, so that nobody knows whether it happened. *ret_next is then the record
+ * as decide finds it from that time on: unknown since its lease ended. For readers of a store that
+ * no janitor looks after. */
+bool decide_lease_over(const struct record *found, int64_t now_ms, struct record *ret_next);
+
 #endif

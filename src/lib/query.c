@@ -6,11 +6,13 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "core/decide.h"
 #include "evidence/cursor.h"
 #include "evidence/entry_form.h"
 #include "lib/answer.h"
 #include "lib/inspect.h"
 #include "once/once.h"
+#include "store/clock.h"
 
 /*
  * Queries change nothing. A writer's queries go through its engine, so that they never show what a
@@ -41,17 +43,58 @@ static void lib_query_init(struct lib_query *self, struct once *once, enum query
     self->query.tenant = once->tenant; /* P9 */
 }
 
+/* The time that a writer would have: a journal that is only read is at its last commit (P8). */
+static int64_t writers_time(const struct lib_query *self)
+{
+    struct clock clock;
+    struct store_clock store_clock;
+    if (self->once->store->ops->shared) {
+        return self->query.call.now_ms;
+    }
+    clock_system(&clock);
+    store_clock_init(&store_clock, &clock, &self->query.head.moment);
+    return store_clock_now(&store_clock).time_ms;
+}
+
+/* Only a writer has a janitor. Without one, an operation whose holder crashed would be in_progress
+ * until its key is used again, so it is shown as that request would find it. */
+static enum status find_as_of(struct lib_query *self, int64_t now_ms, const struct record **record)
+{
+    struct record next;
+    if (!decide_lease_over(*record, now_ms, &next)) {
+        return OK;
+    }
+    struct record *copy = arena_alloc(&self->arena, sizeof *copy);
+    if (copy == NULL) {
+        return err_set(&self->query.call.err, E_NOMEM, "out of memory");
+    }
+    *copy = next;
+    *record = copy;
+    return OK;
+}
+
+static enum status run_without_engine(struct lib_query *self)
+{
+    struct query *query = &self->query;
+    (void)pthread_mutex_lock(&self->once->lock);
+    enum status status = query_run(self->once->store, query);
+    (void)pthread_mutex_unlock(&self->once->lock);
+    int64_t now_ms = status == OK ? writers_time(self) : 0;
+    if (status == OK && query->kind == QUERY_OPERATION && query->record != NULL) {
+        status = find_as_of(self, now_ms, &query->record);
+    }
+    size_t count = query->kind == QUERY_RECORDS ? query->count : 0;
+    for (size_t i = 0; i < count && status == OK; i++) {
+        status = find_as_of(self, now_ms, &query->records[i]);
+    }
+    return status;
+}
+
 static enum status lib_query_run(struct lib_query *self, struct err *err)
 {
     struct once *once = self->once;
-    enum status status;
-    if (once->engine != NULL) {
-        status = query_do(once->engine, &self->query);
-    } else {
-        (void)pthread_mutex_lock(&once->lock);
-        status = query_run(once->store, &self->query);
-        (void)pthread_mutex_unlock(&once->lock);
-    }
+    enum status status =
+        once->engine != NULL ? query_do(once->engine, &self->query) : run_without_engine(self);
     if (status != OK) {
         *err = self->query.call.err;
     }
@@ -231,42 +274,63 @@ static enum status take_filter(struct scan *scan, const struct once_filter *filt
     return OK;
 }
 
+/* Operations to visit, in several pages. */
+struct iteration {
+    enum record_status status; /* 0: any */
+    size_t left;               /* to visit at most */
+    once_operation_visit visit;
+    void *context;
+    bool stop; /* the visitor wants no more */
+};
+
 /* Visits a page on the caller's thread, so that a visitor may call the library. */
-static enum status visit_page(
-    const struct lib_query *self, once_operation_visit visit, void *context, bool *ret_stop)
+static enum status visit_page(const struct lib_query *self, struct iteration *each)
 {
-    for (size_t i = 0; i < self->query.count && !*ret_stop; i++) {
+    for (size_t i = 0; i < self->query.count && !each->stop; i++) {
         struct operation_parts parts = {.record = self->query.records[i]};
+        if (each->status != 0 && parts.record->status != each->status) {
+            continue; /* its lease is over: the store has a different status */
+        }
         struct once_operation *operation = operation_new(&self->once->mem, &parts);
         if (operation == NULL) {
             return E_NOMEM;
         }
-        *ret_stop = visit(context, operation) != 0;
+        each->stop = each->visit(each->context, operation) != 0;
+        each->left--;
         once_operation_free(self->once, operation);
     }
     return OK;
 }
 
-static enum status iterate(struct lib_query *self, size_t limit, once_operation_visit visit,
-    void *context, struct err *err)
+/* Visits those that the store has with this status; 0: with any. */
+static enum status iterate_stored(
+    struct lib_query *self, enum record_status stored, struct iteration *each, struct err *err)
 {
     struct query *query = &self->query;
-    bool stop = false;
-    size_t left = limit == 0 ? SIZE_MAX : limit;
-    do {
+    enum status status = OK;
+    query->scan.status = stored;
+    query->after = (struct digest){{0}};
+    query->has_more = true;
+    while (status == OK && !each->stop && each->left > 0 && query->has_more) {
         arena_clear(&self->arena);
-        query->scan.limit = left < PAGE_RECORDS ? left : PAGE_RECORDS;
+        query->scan.limit = each->left < PAGE_RECORDS ? each->left : PAGE_RECORDS;
         query->scan.after = query->after;
-        enum status status = lib_query_run(self, err);
+        status = lib_query_run(self, err);
         if (status == OK) {
-            status = visit_page(self, visit, context, &stop);
+            status = visit_page(self, each);
         }
-        if (status != OK) {
-            return status;
-        }
-        left -= query->count;
-    } while (!stop && left > 0 && query->has_more);
-    return OK;
+    }
+    return status;
+}
+
+/* Without a janitor, some of those that are unknown are in the store as in_progress. */
+static enum status iterate(struct lib_query *self, struct iteration *each, struct err *err)
+{
+    enum status status = iterate_stored(self, each->status, each, err);
+    if (status == OK && each->status == RECORD_UNKNOWN && self->once->engine == NULL) {
+        status = iterate_stored(self, RECORD_IN_PROGRESS, each, err);
+    }
+    return status;
 }
 
 static int iterate_of(struct once *once, bool any_tenant, const struct once_filter *filter,
@@ -280,7 +344,12 @@ static int iterate_of(struct once *once, bool any_tenant, const struct once_filt
         self.query.any_tenant = any_tenant;
         status = take_filter(&self.query.scan, filter, &err);
         if (status == OK) {
-            status = iterate(&self, filter == NULL ? 0 : filter->limit, visit, context, &err);
+            size_t limit = filter == NULL ? 0 : filter->limit;
+            struct iteration each = {.status = self.query.scan.status,
+                .left = limit == 0 ? SIZE_MAX : limit,
+                .visit = visit,
+                .context = context};
+            status = iterate(&self, &each, &err);
         }
         arena_release(&self.arena);
     }

@@ -55,6 +55,33 @@ def test_the_next_call_is_75_and_says_how_to_look_and_settle(once, tmp_path, kil
     assert (document["decision"], document["operation_id"]) == ("held_unknown", killed)
 
 
+def test_it_is_found_before_its_key_is_used_again(once, killed):
+    """No server looks after the store, so nothing has been written since it was killed."""
+    (found,) = json.loads(once("ls", "--status", "unknown", "--json").text)
+    assert found["operation_id"] == killed and found["reason"] == "lease_expired"
+    assert found["unknown_since"] == found["updated_at"] and "lease_expires_at" not in found
+    assert json.loads(once("ls", "--status", "in_progress", "--json").text) == []
+    assert json.loads(once("ls", "--json").text)[0]["status"] == "unknown"
+    assert json.loads(once("show", killed, "--json").text)["status"] == "unknown"
+    assert once("why", "--key", "a").text.startswith(f"{killed} is unknown: find out whether")
+    done = once("resolve", "--key", "a", "--status", "failed", "--reason", "r", "--yes")
+    assert done.code == 0, done
+    assert json.loads(once("show", killed, "--json").text)["status"] == "failed"
+
+
+def test_what_still_runs_is_in_progress(once, tmp_path):
+    process = once.start("run", "-k", "a", "--lease", "30s", "--", *COMMAND)
+    until = time.monotonic() + 30
+    while not (tmp_path / "started").exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert json.loads(once("ls", "--status", "unknown", "--json").text) == []
+    (found,) = json.loads(once("ls", "--status", "in_progress", "--json").text)
+    assert (found["key"], found["status"]) == ("a", "in_progress") and "lease_expires_at" in found
+    (tmp_path / "go").touch()
+    process.communicate(timeout=TIMEOUT_S)
+
+
 def test_the_hints_name_the_store_when_it_is_not_the_usual_one(once, tmp_path):
     store = f"journal:{tmp_path}/elsewhere"
     done = once.run("a", "sh", "-c", "kill -9 $$", options=["--store", store])
