@@ -146,6 +146,9 @@ static struct problem problem_of(const struct config_route *route, const struct 
         .operation_id = refusal->operation_id,
         .retry_after_ms = refusal->retry_after_ms,
         .extra = refusal->extra};
+    if (refusal->kind == REFUSAL_OUTCOME_UNKNOWN && problem.retry_after_ms > 0) {
+        problem.retry = PROBLEM_RETRY_AFTER; /* it is being settled, or has just been */
+    }
     if (refusal->is_unfenced && problem.effect == PROBLEM_EFFECT_UNKNOWN) {
         problem.retry = PROBLEM_RETRY_NO; /* nothing would stop a second effect */
     }

@@ -450,7 +450,7 @@ def test_a_duplicate_is_told_when_nobody_knows(origin, reconciling):
     wait_questions(origin, "a")
     answer = gateway.post("a")
     assert (answer.status, answer.decision) == (409, "held_unknown")
-    assert answer.fields["Retry-After"] == "30"
+    assert answer.fields["Retry-After"] == "30" and answer.json["retry"] == "after"
     assert len(questions(origin, "a")) == 2
 
 
