@@ -70,6 +70,16 @@ static void put_undone(struct jsonw *json, const struct record *record, const st
     }
 }
 
+/* When it reached the status that it has. The time of a step stays the same when a later one is
+ * reached, so the start of a compensation is not the time of its commit. */
+static int64_t reached_ms(const struct record *record, const struct detail *detail, bool is_undone)
+{
+    if (record->status == RECORD_COMPENSATING && detail->compensating_ms > 0) {
+        return detail->compensating_ms;
+    }
+    return record_sealed(record) && !is_undone ? record->sealed_ms : record->updated_ms;
+}
+
 static void put_lifecycle(
     struct jsonw *json, const struct record *record, const struct detail *detail)
 {
@@ -96,8 +106,7 @@ static void put_lifecycle(
     }
     if (strcmp(status, "received") != 0 && strcmp(status, "awaiting_confirmation") != 0 &&
         strcmp(status, "started") != 0 && strcmp(status, "confirmed") != 0) {
-        put_step(json, status,
-            record_sealed(record) && !is_undone ? record->sealed_ms : record->updated_ms);
+        put_step(json, status, reached_ms(record, detail, is_undone));
     }
     jsonw_close(json, ']');
 }

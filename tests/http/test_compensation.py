@@ -133,6 +133,7 @@ def test_the_effects_of_a_command_are_undone_in_reverse_order_once(make_server, 
     assert states == ["received", "started", "executed", "compensating", "compensated"]
     times = [step["at"] for step in done["lifecycle"]]
     assert times == sorted(times) and done["lifecycle"][2]["at"] == done["sealed_at"]
+    assert done["lifecycle"][:4] == first["lifecycle"]  # a step keeps its time
     paths = provider.paths()
     assert sorted(paths[:4]) == ["/charge", "/note", "/take", "/take"]
     assert paths[4:] == ["/refund", "/put", "/drop", "/put"]
