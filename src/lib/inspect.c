@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "core/record.h"
+#include "core/decide.h"
 #include "engine/pace.h"
+#include "store/clock.h"
 #include "store/journal/journal.h"
 
 enum {
@@ -54,26 +55,34 @@ enum status inspect_speed(const char *dir, struct inspect_speed *ret_speed, stru
 
 /* ---- facts ------------------------------------------------------------------------------- */
 
-static enum status find_oldest_unknown(struct store *store, int64_t *ret_since_ms, struct err *err)
+/* Finds the oldest of the unknown operations that the store has with this status. Those in progress
+ * whose lease is over count as unknown: only a writer's janitor records that they are. */
+static enum status find_unknown(struct store *store, enum record_status stored, int64_t now_ms,
+    struct inspect_facts *facts, struct err *err)
 {
     struct arena arena;
-    struct scan scan = {.kinds = STORE_OPERATIONS, .status = RECORD_UNKNOWN, .limit = PAGE_RECORDS};
+    struct scan scan = {.kinds = STORE_OPERATIONS, .status = stored, .limit = PAGE_RECORDS};
     const struct record *records[PAGE_RECORDS];
     enum status status = OK;
-    int64_t oldest = 0;
     size_t count = 0;
     arena_init(&arena, &mem_libc, PAGE_BYTES_MAX);
     do {
         arena_clear(&arena);
         status = store->ops->scan(store, &scan, &arena, records, &count, err);
         for (size_t i = 0; status == OK && i < count; i++) {
-            int64_t since = records[i]->updated_ms;
-            oldest = oldest == 0 || since < oldest ? since : oldest;
+            struct record lapsed;
+            bool is_lapsed = decide_lease_over(records[i], now_ms, &lapsed);
+            const struct record *found = is_lapsed ? &lapsed : records[i];
+            int64_t oldest = facts->unknown_since_ms;
+            if (found->status == RECORD_UNKNOWN && (oldest == 0 || found->updated_ms < oldest)) {
+                facts->unknown_since_ms = found->updated_ms;
+            }
+            facts->unknown += is_lapsed;
+            facts->in_progress -= is_lapsed && facts->in_progress > 0;
             scan.after = records[i]->key.hash;
         }
     } while (status == OK && count == scan.limit);
     arena_release(&arena);
-    *ret_since_ms = oldest;
     return status;
 }
 
@@ -166,9 +175,15 @@ static enum status read_facts(struct store *store, struct inspect_facts *ret_fac
     } else {
         status = read_journal_facts(store, ret_facts, err);
     }
-    return status == OK && ret_facts->unknown > 0
-               ? find_oldest_unknown(store, &ret_facts->unknown_since_ms, err)
-               : status;
+    int64_t now_ms =
+        store->ops->shared ? ret_facts->time_ms : store_clock_reader_ms(&head.moment); /* P8 */
+    if (status == OK && ret_facts->unknown > 0) {
+        status = find_unknown(store, RECORD_UNKNOWN, now_ms, ret_facts, err);
+    }
+    if (status == OK && ret_facts->in_progress > 0) {
+        status = find_unknown(store, RECORD_IN_PROGRESS, now_ms, ret_facts, err);
+    }
+    return status;
 }
 
 enum status inspect_store(const char *url, struct inspect_facts *ret_facts, struct err *err)

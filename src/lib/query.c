@@ -43,19 +43,6 @@ static void lib_query_init(struct lib_query *self, struct once *once, enum query
     self->query.tenant = once->tenant; /* P9 */
 }
 
-/* The time that a writer would have: a journal that is only read is at its last commit (P8). */
-static int64_t writers_time(const struct lib_query *self)
-{
-    struct clock clock;
-    struct store_clock store_clock;
-    if (self->once->store->ops->shared) {
-        return self->query.call.now_ms;
-    }
-    clock_system(&clock);
-    store_clock_init(&store_clock, &clock, &self->query.head.moment);
-    return store_clock_now(&store_clock).time_ms;
-}
-
 /* Only a writer has a janitor. Without one, an operation whose holder crashed would be in_progress
  * until its key is used again, so it is shown as that request would find it. */
 static enum status find_as_of(struct lib_query *self, int64_t now_ms, const struct record **record)
@@ -79,7 +66,9 @@ static enum status run_without_engine(struct lib_query *self)
     (void)pthread_mutex_lock(&self->once->lock);
     enum status status = query_run(self->once->store, query);
     (void)pthread_mutex_unlock(&self->once->lock);
-    int64_t now_ms = status == OK ? writers_time(self) : 0;
+    int64_t now_ms = self->once->store->ops->shared
+                         ? query->call.now_ms
+                         : store_clock_reader_ms(&query->head.moment); /* P8 */
     if (status == OK && query->kind == QUERY_OPERATION && query->record != NULL) {
         status = find_as_of(self, now_ms, &query->record);
     }

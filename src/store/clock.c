@@ -53,3 +53,12 @@ struct store_moment store_clock_now(struct store_clock *self)
         .boot_id = self->clock->boot_id,
         .jump_ms = jump_used_ms(self, run_ms)};
 }
+
+int64_t store_clock_reader_ms(const struct store_moment *last)
+{
+    struct clock clock;
+    struct store_clock self;
+    clock_system(&clock);
+    store_clock_init(&self, &clock, last);
+    return store_clock_now(&self).time_ms;
+}

@@ -36,5 +36,8 @@ void store_clock_init(
     struct store_clock *self, const struct clock *clock, const struct store_moment *last);
 /* Reads the clocks and advances. */
 struct store_moment store_clock_now(struct store_clock *self);
+/* What a process that opened the embedded store now would get, for one that only reads it: `last`
+ * is the last commit. */
+int64_t store_clock_reader_ms(const struct store_moment *last);
 
 #endif

@@ -64,6 +64,8 @@ def test_it_is_found_before_its_key_is_used_again(once, killed):
     assert json.loads(once("ls", "--json").text)[0]["status"] == "unknown"
     assert json.loads(once("show", killed, "--json").text)["status"] == "unknown"
     assert once("why", "--key", "a").text.startswith(f"{killed} is unknown: find out whether")
+    assert re.search(r"^WARN +unknown +1 unknown operation, the oldest for", once("doctor").text,
+        re.M)
     done = once("resolve", "--key", "a", "--status", "failed", "--reason", "r", "--yes")
     assert done.code == 0, done
     assert json.loads(once("show", killed, "--json").text)["status"] == "failed"
