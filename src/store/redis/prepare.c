@@ -228,13 +228,19 @@ static enum status own_record_take(
     return is_it ? status : err_set(err, E_CORRUPT, "the record has a different key");
 }
 
+/* Sets what a store sets in a want whose record is absent. */
+static void want_absent(struct store_want *want)
+{
+    want->record = want->source_record = NULL;
+    want->outcome = want->request = SLICE_EMPTY;
+    want->body_status = OK;
+}
+
 static enum status want_take(struct store_want *want, const redisReply *reply,
     const struct store_batch *batch, struct err *err)
 {
     enum status status = OK;
-    want->record = want->source_record = NULL;
-    want->outcome = want->request = SLICE_EMPTY;
-    want->body_status = OK;
+    want_absent(want);
     if (reply == NULL) {
         return OK; /* all of them are absent */
     }
@@ -303,13 +309,18 @@ static bool counts_take(const redisReply *flat, const redisReply *oldest, unsign
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-/* Whether this prepare counts as a beat: the last one is old enough to be worth a write. */
+/* The last beat is old enough for the next one to be worth a write. */
+static bool beat_is_due(const struct redis *self, const struct store_batch *batch)
+{
+    return self->incarnation != 0 && batch->fences > 0 &&
+           clock_nanos() - self->beat_ns > UINT64_C(1000000) * LIMIT_BEAT_MS / 2;
+}
+
+/* Whether this prepare counts as a beat. */
 static bool beats_now(struct redis *self, const struct store_batch *batch)
 {
-    uint64_t now_ns = clock_nanos();
-    bool beats = self->incarnation != 0 && batch->fences > 0 &&
-                 now_ns - self->beat_ns > UINT64_C(1000000) * LIMIT_BEAT_MS / 2;
-    self->beat_ns = beats ? now_ns : self->beat_ns;
+    bool beats = beat_is_due(self, batch);
+    self->beat_ns = beats ? clock_nanos() : self->beat_ns;
     return beats;
 }
 
@@ -349,6 +360,20 @@ static void reserve_want(struct redis_reserve *reserve, uint64_t fences)
     reserve->wanted = fences > 0 && reserve->count < target ? target - reserve->count : 0;
 }
 
+/* Takes the fences of the batch from those set aside, whose end is the server's counter. */
+static void reserve_draw(struct redis *self, struct store_batch *batch, uint64_t fences)
+{
+    struct redis_reserve *reserve = &self->reserve;
+    ASSERT(reserve->count >= fences);
+    ASSERT(reserve->next + reserve->count - 1 == reserve->counter);
+    ASSERT(reserve->next > self->fence); /* P4 */
+    batch->fence_first = reserve->next;
+    reserve->next += fences;
+    reserve->count -= fences;
+    reserve_want(reserve, fences);
+    self->fence_drawn = batch->fence_first + fences - 1;
+}
+
 /* Takes the fences of a batch: those set aside, if the counter is still at their end, or those that
  * the server drew. A server that is behind the fences we have used has lost data (P4). Unused ones
  * may be drawn again after a failover: nobody has seen them. */
@@ -362,19 +387,15 @@ static enum status fences_take(struct redis *self, struct store_batch *batch, ui
     }
     bool alone = counter - fences == reserve->counter; /* nobody else has drawn */
     if (reserve_serves(self, batch, fences) && counter == reserve->counter) {
-        ASSERT(reserve->next + reserve->count - 1 == counter);
-        ASSERT(reserve->next > self->fence); /* P4 */
-        batch->fence_first = reserve->next;
-        reserve->next += fences;
-        reserve->count -= fences;
-        alone = true;
-    } else if (counter < self->fence || counter - self->fence < fences) {
+        reserve_draw(self, batch, fences);
+        return OK;
+    }
+    if (counter < self->fence || counter - self->fence < fences) {
         return err_set(err, E_CORRUPT, "the Redis server has gone back to fence %llu from %llu",
             (unsigned long long)counter, (unsigned long long)self->fence);
-    } else {
-        batch->fence_first = counter - fences + 1;
-        *reserve = (struct redis_reserve){.counter = counter, .next = counter + 1};
     }
+    batch->fence_first = counter - fences + 1;
+    *reserve = (struct redis_reserve){.counter = counter, .next = counter + 1};
     reserve_want(reserve, alone ? fences : 0);
     self->fence_drawn = batch->fence_first + fences - 1;
     return OK;
