@@ -66,8 +66,10 @@
  * connection breaks, the marker says whether the commit happened; it is E_UNKNOWN if the server
  * cannot be asked. abort is ROLLBACK. Redis: one script reads and draws fences; a second one
  * compares every version_expected and then writes all changes, or reports the stale ones; abort
- * does nothing. Both stores run queries on a second connection (open_reader), and both have
- * housekeeping.
+ * does nothing. A prepare may leave out the first one and presume that every key is absent, if each
+ * want is of a call that then makes the record; the second script finds out (redis/presume.c). What
+ * is decided on such a prepare holds only for keys that the commit changes. Both stores run queries
+ * on a second connection (open_reader), and both have housekeeping.
  *
  * Ownership: arguments are read during the call only, except that a prepared batch's arenas must
  *            live until its commit. Results live in the given arenas.

@@ -189,11 +189,46 @@ struct entry kit_entry(struct store *store, const struct op_id *id, const char *
     return entry;
 }
 
+static bool kit_wants_made;
+
+void kit_want_made(bool is_on)
+{
+    kit_wants_made = is_on;
+}
+
+static enum status commit_wanted(
+    struct store *store, const struct commit *commit, struct arena *arena, struct err *err)
+{
+    struct store_batch batch = {.count = 0, .fences = 1, .arena = arena};
+    batch.wants = arena_alloc(arena, (commit->count + 1) * sizeof *batch.wants);
+    assert_non_null(batch.wants);
+    for (size_t i = 0; i < commit->count; i++) {
+        const struct change *change = &commit->changes[i];
+        if (change->kind == CHANGE_PUT && change->version_expected == 0) {
+            batch.wants[batch.count++] = (struct store_want){.key = &change->record->key.hash,
+                .bodies = WANT_BY_FINGERPRINT,
+                .fingerprint = &change->record->fingerprint,
+                .arena = arena};
+        }
+    }
+    batch.fences = batch.count > 0;
+    enum status status = store->ops->prepare(store, &batch, err);
+    return status == OK ? store->ops->commit(store, commit, err) : status;
+}
+
 enum status kit_commit(
     struct store *store, const struct commit *commit, int64_t now_ms, struct err *err)
 {
     struct store_batch batch = {.count = 0};
     kit_now_ms = now_ms > kit_now_ms ? now_ms : kit_now_ms;
+    if (kit_wants_made && !commit->inherits) {
+        struct arena arena;
+        arena_init(&arena, &mem_libc, 64 << 20);
+        enum status wanted = commit_wanted(store, commit, &arena, err);
+        wanted = wanted == E_STALE ? commit_wanted(store, commit, &arena, err) : wanted;
+        arena_release(&arena);
+        return wanted;
+    }
     enum status status = store->ops->prepare(store, &batch, err);
     return status == OK ? store->ops->commit(store, commit, err) : status;
 }

@@ -42,7 +42,10 @@ void kit_jump(int64_t ahead_ms);
 /* An evidence entry that follows the store's head; its text says what. The text must live on. */
 struct entry kit_entry(struct store *store, const struct op_id *id, const char *text);
 
-/* Prepare nothing and commit, at that time when it is not earlier than the last. */
+/* Prepare nothing and commit, at that time when it is not earlier than the last. After
+ * kit_want_made(true), it wants the keys of the records that the commit makes, and a fence, as the
+ * engine does, and prepares once more when it is stale. */
+void kit_want_made(bool is_on);
 enum status kit_commit(
     struct store *store, const struct commit *commit, int64_t now_ms, struct err *err);
 /* Housekeeping at that time; OK where there is none to do. */

@@ -9,6 +9,9 @@
 #ifdef ONCE_POSTGRES
 #include "store/postgres/postgres.h"
 #endif
+#ifdef ONCE_REDIS
+#include "store/redis/impl.h"
+#endif
 
 const struct subject subjects[] = {
     {.name = "mem", .form = "mem:"},
@@ -46,6 +49,12 @@ const struct subject subjects[] = {
         .server = "ONCE_TEST_POSTGRES"},
     {.name = "redis",
         .durable = true,
+        .shared = true,
+        .form = "?name=%s",
+        .server = "ONCE_TEST_REDIS"},
+    {.name = "redis that presumes",
+        .durable = true,
+        .presumes = true,
         .shared = true,
         .form = "?name=%s",
         .server = "ONCE_TEST_REDIS"},
@@ -99,6 +108,16 @@ static void migrate(const struct fixture *fixture)
 #endif
 }
 
+static void presume_always(struct store *store)
+{
+#ifdef ONCE_REDIS
+    struct redis_presuming *presuming = &redis_of(store)->presuming;
+    presuming->after = presuming->pause_min = presuming->pause_max = 0;
+#else
+    (void)store;
+#endif
+}
+
 static void count_line(void *context, const char *line)
 {
     struct fixture *fixture = context;
@@ -119,6 +138,9 @@ struct store *subject_open(struct fixture *fixture)
         print_error("open: %s\n", err.text);
     }
     assert_int_equal(status, OK);
+    if (fixture->subject->presumes) {
+        presume_always(store);
+    }
     if (fixture->subject->trace) {
         assert_int_equal(trace_new(store, NULL, count_line, fixture, &store, &err), OK);
     }
@@ -139,6 +161,7 @@ int subject_setup(void **state)
     migrate(fixture);
     arena_init(&fixture->arena, &mem_libc, 64 << 20);
     kit_set_time(KIT_NOW);
+    kit_want_made(fixture->subject->presumes);
     if (fixture->subject->hub) {
         struct store_options options = {.clock = &kit_clock};
         assert_int_equal(store_mem_hub_new(&options, NULL, &fixture->hub, NULL), OK);
@@ -158,6 +181,7 @@ int subject_teardown(void **state)
 {
     struct fixture *fixture = *state;
     assert_int_equal(kit_close(fixture->store), OK);
+    kit_want_made(false);
     assert_true(!fixture->subject->trace || fixture->lines > 0);
     store_mem_hub_free(fixture->hub);
     shaky_release(&fixture->shaky);

@@ -19,6 +19,7 @@ struct subject {
     bool trace;         /* wrapped in a trace store */
     bool ring;          /* needs io_uring */
     bool shaky;         /* on a disk that loses power between two openings */
+    bool presumes;      /* every batch that a Redis store may presume is (store/redis/presume.c) */
     bool shared;        /* several handles at once: test_shared.c runs on it too */
     const char *form;   /* the URL; %s is a directory */
     const char *server; /* of one that needs a server: the environment variable with its URL, to

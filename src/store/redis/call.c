@@ -202,6 +202,7 @@ enum status call_connect(struct redis *self, struct err *err)
     }
     if (status == OK) {
         self->backoff_ms = 0;
+        self->presuming.must_ask = true; /* PB4: it may be a different server */
         return OK;
     }
     self->backoff_ms = self->backoff_ms == 0

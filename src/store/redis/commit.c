@@ -1,7 +1,7 @@
 /*
  * Commits a batch, and forgets expired records.
  *
- *   prepared --sent--> answered: OK | STALE | LATE | refused
+ *   prepared --sent--> answered: OK | STALE | ASK (presume.c) | LATE | refused
  *                  \--> answer lost, or too few replicas: fate.c
  */
 #include <inttypes.h>
@@ -153,6 +153,18 @@ static enum status entry_put(struct redis *self, struct redis_pack *pack,
     return status;
 }
 
+/* How far the server's time may be after and before that of a presumed prepare (PB3). */
+static void presumption_put(struct redis *self)
+{
+    if (self->presuming.is_presumed) {
+        call_u64(self, REDIS_PRESUME_MS_MAX);
+        call_u64(self, REDIS_PRESUME_AHEAD_MS);
+    } else {
+        call_text(self, "");
+        call_text(self, "");
+    }
+}
+
 static enum status request_put(
     struct redis *self, const struct commit *commit, struct store_head *ret_head, struct err *err)
 {
@@ -170,6 +182,7 @@ static enum status request_put(
     call_u64(self, commit->fence_floor);
     call_i64(self, self->prepared_ms);
     call_u64(self, LIMIT_PREPARED_MS_MAX);
+    presumption_put(self);
     call_u64(self, self->url.wait);
     call_u64(self, self->reserve.counter);
     call_u64(self, self->reserve.wanted);
@@ -221,6 +234,9 @@ static enum status answer_take(
     }
     if (slice_is(word, "STALE")) {
         return stale_take(commit, reply, err);
+    }
+    if (slice_is(word, "ASK")) {
+        return presume_failed(commit, err);
     }
     if (slice_is(word, "LATE")) {
         return err_set(err, E_UNAVAILABLE, "the commit came more than %d s after its prepare",
@@ -329,6 +345,7 @@ enum status redis_commit(struct store *store, const struct commit *commit, struc
     status = status == OK ? prepared_check(self, err) : status;
     status = status == OK ? request_put(self, commit, &fate.head, err) : status;
     status = status == OK ? commit_send(self, commit, &fate, err) : status;
+    presume_ended(self, commit, status);
     return call_fail(self, status);
 }
 

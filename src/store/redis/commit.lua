@@ -1,7 +1,8 @@
 -- ARGV: chain, number of this commit, now_ms, boot id, moment, fence floor, when it was prepared by
--- the server's time, how old that may be, replicas that must have it, the fence counter as prepare
--- found it, how many fences to set aside for the next batch, how many records are made, the key of
--- each, the numbers of their changes with a blank after each, then for every other change:
+-- the server's time, how old that may be, how old and how far ahead it may be if it was presumed
+-- ('': it was not; presume.c), replicas that must have it, the fence counter as this process knows
+-- it, how many fences to set aside for the next batch, how many records are made, the key of each,
+-- the numbers of their changes with a blank after each, then for every other change:
 --   'p' its number, key hash, version expected, operation id expected, m, source's key hash, record,
 --       keep request (1: as it is, 0: there is none, 2: new), request, keep outcome, outcome, notice
 --   't' its number, key hash, version expected, operation id expected
@@ -14,19 +15,24 @@
 --   'h' how many records, how many arguments each has, fields and values of the next ones
 --   'j' a sorted set that they join, how often: score, key hashes in one argument ('': all of them)
 --   'w' how many arguments, a command, its arguments: for the records that are made
--- Returns: 'OK', the fence counter and how many were set aside; 'LATE'; or 'STALE' and the numbers
--- of the changes that are.
+-- Returns: 'OK', the fence counter and how many were set aside; 'LATE'; 'ASK' if the time or the
+-- fences of a presumed batch do not hold; or 'STALE' and the numbers of the changes that are.
 -- Nothing is written before everything is compared (S1, S3), and the first write is one that a
 -- server without memory refuses (S5). Each call of the server from a script costs about as much as
 -- a command of a client: what one call can do for the whole batch is one call.
-local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, replicas, counter,
-    reserve, made = unpack(ARGV, 1, 12)
-local MADE = 13
+local chain, number, now_ms, boot_id, moment, fence_floor, prepared_ms, old_ms, presumed_ms,
+    ahead_ms, replicas, counter, reserve, made = unpack(ARGV, 1, 14)
+local MADE = 15
 local FIRST = MADE + tonumber(made) + 1
 local ARGUMENTS = {p = 13, t = 5, n = 5, c = 1}
 if not chain_check(chain, string.format('%.0f', tonumber(number) - 1)) then return LOST end
 local clock = redis.call('TIME')
 local age_ms = tonumber(clock[1]) * 1000 + tonumber(clock[2]) / 1000 - tonumber(prepared_ms)
+local fence = redis.call('GET', tag .. 'fence') or '0'
+if presumed_ms ~= '' and (age_ms > tonumber(presumed_ms) or -age_ms > tonumber(ahead_ms)
+    or fence ~= counter or time_mark() > tonumber(now_ms)) then
+    return {'ASK'} -- P4, P8
+end
 if age_ms > tonumber(old_ms) then return {'LATE'} end -- S10
 
 -- Without them it would happen and could not be answered. (An account may not be allowed to ask.)
@@ -279,7 +285,7 @@ end
 -- ---- time and fences -----------------------------------------------------------------------------
 
 time_keep(now_ms, boot_id, moment)
-local fence, aside = redis.call('GET', tag .. 'fence') or '0', '0'
+local aside = '0'
 if tonumber(fence_floor) > tonumber(fence) then
     fence = fence_floor
     redis.call('SET', tag .. 'fence', fence)

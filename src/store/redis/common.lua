@@ -113,6 +113,8 @@ local function clock_reply()
     return now[1], now[2], redis.call('HGET', time, 'mark') or '0'
 end
 
+local function time_mark() return tonumber(redis.call('HGET', time, 'mark') or '0') end
+
 -- The time of a commit. It only grows (P8); what the process's own clock needs after a restart is
 -- kept by the boot of its machine.
 local function time_keep(now, boot_id, moment)

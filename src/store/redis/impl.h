@@ -42,6 +42,20 @@ enum {
     REDIS_HOPS_MAX = 4,   /* redirects of one call; more means that the slot is moving */
 };
 
+/* Of presume.c. */
+enum {
+    REDIS_PRESUME_AFTER = 4, /* batches in a row that found nothing, before one is presumed to find
+                                nothing: a load of new keys gets there in milliseconds */
+    REDIS_PRESUME_PAUSE_MIN = 4,    /* batches that ask after a presumption failed, at least … */
+    REDIS_PRESUME_PAUSE_MAX = 1024, /* … and at most: a load of duplicates loses one round trip in a
+                                       thousand batches */
+    REDIS_PRESUME_MS_MAX = 1000,    /* since a prepare asked: how old presumed counts and a presumed
+                                    time can be; asking once a second costs nothing */
+    REDIS_PRESUME_AHEAD_MS = 100,   /* how far our estimate of the server's time may be ahead of it:
+                                     two clocks drift apart by less than 1 ms in a second, so more
+                                     means that it was set back */
+};
+
 struct redis_address {
     char host[256]; /* empty: no address */
     char port[6];
@@ -214,6 +228,24 @@ struct redis_reserve {
     uint64_t wanted;  /* how many the next commit sets aside; 0: enough, or others draw too */
 };
 
+/* Batches whose keys are presumed to be absent (presume.c). */
+struct redis_presuming {
+    unsigned after;     /* REDIS_PRESUME_AFTER … */
+    unsigned pause_min; /* … and the other two limits, lower in tests */
+    unsigned pause_max;
+    unsigned run;               /* batches in a row that made a record for every key they wanted */
+    unsigned pause;             /* how many batches asked after the last failure; then halved for
+                                   each presumption that held */
+    unsigned left;              /* of these, how many are to come */
+    bool must_ask;              /* the next prepare may not presume (PB4) */
+    bool fits;                  /* the prepared batch has the form of PB1 … */
+    bool found;                 /* … it asked, and found a record … */
+    bool is_presumed;           /* … or it did not ask */
+    size_t keys;                /* how many different ones it wants */
+    int64_t asked_ms;           /* our boot clock when a prepare last asked … */
+    struct store_counts counts; /* … and the counts since, with what we committed */
+};
+
 /*
  * A commit whose answer was lost, or that too few replicas have yet.
  *
@@ -281,12 +313,13 @@ struct redis {
     uint64_t fence;              /* the highest used, or drawn for a committed batch (P4) */
     uint64_t fence_drawn;        /* the highest of the prepared batch */
     struct redis_reserve reserve;
+    struct redis_presuming presuming;
     struct store_head head_now;
     pthread_mutex_t mutex; /* guards head_now */
 
     bool prepared;           /* a commit or abort is to come */
     struct store_moment now; /* of the batch that is prepared */
-    int64_t prepared_ms;     /* when it was prepared, by the server's time */
+    int64_t prepared_ms;     /* when it was prepared, by the server's time as far as known */
     struct buf stamps;       /* struct redis_stamp, sorted: the operations that the batch found */
 
     struct buf inserts;   /* struct redis_insert, sorted by key: of the commit that is sent */
@@ -357,6 +390,30 @@ void time_start(struct redis *self, struct slice moment);
 struct store_moment time_now(struct redis *self);
 /* Appends a moment as the scripts store it: "time boot jump". */
 void call_moment(struct redis *self, const struct store_moment *moment);
+
+/* The server's time now, as far as known here. */
+int64_t time_of_server(const struct redis *self);
+
+/* ---- prepare.c, presume.c ---- */
+
+/* The fences set aside are enough for the batch. */
+bool reserve_serves(const struct redis *self, const struct store_batch *batch, uint64_t fences);
+/* Takes the fences of the batch from those set aside, whose end is the server's counter. */
+void reserve_draw(struct redis *self, struct store_batch *batch, uint64_t fences);
+/* The next prepare has to count as a beat. */
+bool beat_is_due(const struct redis *self, const struct store_batch *batch);
+/* Sets what a store sets in a want whose record is absent. */
+void want_absent(struct store_want *want);
+
+/* Called at the start of each prepare. True: the keys of this batch are presumed to be absent, and
+ * it is prepared. */
+bool presume(struct redis *self, struct store_batch *batch);
+/* A prepare that asked is done. */
+void presume_asked(struct redis *self, const struct store_batch *batch);
+/* The prepared batch has ended; commit is NULL if it was aborted. */
+void presume_ended(struct redis *self, const struct commit *commit, enum status status);
+/* The server says that something presumed does not hold (PB2, PB3): all changes are stale. */
+enum status presume_failed(const struct commit *commit, struct err *err) MUST_CHECK;
 
 /* ---- settings.c ---- */
 

@@ -1,5 +1,5 @@
 /*
- * Loads everything that a batch needs, by one script.
+ * Loads everything that a batch needs, by one script; or by none (presume.c).
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -228,8 +228,7 @@ static enum status own_record_take(
     return is_it ? status : err_set(err, E_CORRUPT, "the record has a different key");
 }
 
-/* Sets what a store sets in a want whose record is absent. */
-static void want_absent(struct store_want *want)
+void want_absent(struct store_want *want)
 {
     want->record = want->source_record = NULL;
     want->outcome = want->request = SLICE_EMPTY;
@@ -310,7 +309,7 @@ static bool counts_take(const redisReply *flat, const redisReply *oldest, unsign
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 /* The last beat is old enough for the next one to be worth a write. */
-static bool beat_is_due(const struct redis *self, const struct store_batch *batch)
+bool beat_is_due(const struct redis *self, const struct store_batch *batch)
 {
     return self->incarnation != 0 && batch->fences > 0 &&
            clock_nanos() - self->beat_ns > UINT64_C(1000000) * LIMIT_BEAT_MS / 2;
@@ -326,8 +325,7 @@ static bool beats_now(struct redis *self, const struct store_batch *batch)
 
 /* A batch without wants draws from the server: its caller uses the number itself, as the name of a
  * process (engine/janitor.c), and may use it without a commit. */
-static bool reserve_serves(
-    const struct redis *self, const struct store_batch *batch, uint64_t fences)
+bool reserve_serves(const struct redis *self, const struct store_batch *batch, uint64_t fences)
 {
     return self->reserve.count > 0 && self->reserve.count >= fences &&
            (batch->count > 0 || fences == 0);
@@ -360,8 +358,7 @@ static void reserve_want(struct redis_reserve *reserve, uint64_t fences)
     reserve->wanted = fences > 0 && reserve->count < target ? target - reserve->count : 0;
 }
 
-/* Takes the fences of the batch from those set aside, whose end is the server's counter. */
-static void reserve_draw(struct redis *self, struct store_batch *batch, uint64_t fences)
+void reserve_draw(struct redis *self, struct store_batch *batch, uint64_t fences)
 {
     struct redis_reserve *reserve = &self->reserve;
     ASSERT(reserve->count >= fences);
@@ -475,11 +472,15 @@ enum status redis_prepare(struct store *store, struct store_batch *batch, struct
     if (self->read_only) {
         return err_set(err, E_MISUSE, "the store was opened read-only");
     }
+    if (presume(self, batch)) {
+        return OK;
+    }
     enum status status = batch_read(self, batch, batch->fences, err);
     status = status == OK ? stamps_take(self, batch, err) : status;
     if (status == OK) {
         self->prepared_ms = self->server_ms;
         self->prepared = true;
+        presume_asked(self, batch);
     }
     return status;
 }
@@ -489,6 +490,7 @@ void redis_abort(struct store *store)
     struct redis *self = redis_of(store);
     ASSERT(self->prepared);
     self->prepared = false;
+    presume_ended(self, NULL, OK);
 }
 
 enum status redis_counts(

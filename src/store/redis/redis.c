@@ -170,6 +170,9 @@ static struct redis *redis_new(const struct mem *mem, const struct redis_url *ur
     self->url = *url;
     redis_link_init(&self->link, &self->url, &self->tls);
     clock_system(&self->system);
+    self->presuming = (struct redis_presuming){.after = REDIS_PRESUME_AFTER,
+        .pause_min = REDIS_PRESUME_PAUSE_MIN,
+        .pause_max = REDIS_PRESUME_PAUSE_MAX};
     buf_init(&self->request, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->head, mem, REDIS_REQUEST_BYTES_MAX);
     buf_init(&self->record, mem, REDIS_REQUEST_BYTES_MAX);

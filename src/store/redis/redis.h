@@ -3,7 +3,8 @@
  *
  * One server-side script prepares a batch, a second one commits it. The server runs each script
  * alone, so a batch takes two round trips and is all or nothing. Nothing is locked between the two:
- * the commit compares every version and reports the changes that lost a race (E_STALE).
+ * the commit compares every version and reports the changes that lost a race (E_STALE). While all
+ * keys are new, a batch takes one round trip: it is presumed that nothing is there (presume.c).
  *
  * URL: redis://[USER[:PASSWORD]@]HOST[:PORT],…[/DB][?name=once&wait=0&wait_timeout=5s&socket=PATH],
  * rediss:// with TLS, redis+sentinel://HOST[:PORT],…/SERVICE[/DB]. All keys begin with "{name}:",

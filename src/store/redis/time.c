@@ -85,6 +85,12 @@ struct store_moment time_now(struct redis *self)
     return now;
 }
 
+int64_t time_of_server(const struct redis *self)
+{
+    ASSERT(self->server_ms > 0);
+    return self->server_ms + (clock_read(&self->system).boot_ms - self->server_boot_ms);
+}
+
 void call_moment(struct redis *self, const struct store_moment *moment)
 {
     char text[96];
