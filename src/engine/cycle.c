@@ -254,7 +254,8 @@ static void seen_step(struct cycle *cycle, struct step *step)
 static enum status prepare(struct cycle *cycle, struct work *work, size_t from, struct err *err)
 {
     size_t most = WANTS_A_CALL * (work->count - from);
-    work->batch = (struct store_batch){.arena = &cycle->arena,
+    work->batch = (struct store_batch){.records_max = cycle->keys_max,
+        .arena = &cycle->arena,
         .wants = arena_alloc(&cycle->arena, (most + 1) * sizeof(struct store_want))};
     if (work->batch.wants == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a batch");

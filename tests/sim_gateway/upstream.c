@@ -15,8 +15,8 @@ struct upstream {
     bool is_closed;
 };
 
-/* Of a field that some answers have: too long for the memory that a request has allocated anyway, so
- * that a duplicate's answer can run out of memory. */
+/* Of a field that some answers have: too long for the memory that a request has allocated anyway,
+ * so that a duplicate's answer can run out of memory. */
 enum { LONG_FIELD_BYTES = 1200 };
 
 enum call_state { CALL_CONNECTING, CALL_SENDING, CALL_RECEIVED, CALL_ANSWERING, CALL_OVER };

@@ -31,11 +31,9 @@
  *        one that holds halves it. A failure costs as much as a success gains, so presuming goes on
  *        as long as more than half of them hold.
  *
- * What a caller decides on such a batch holds only for keys that its commit changes. A begin that
- * keys_max refuses changes nothing: if its key exists, it is refused and not replayed, though it
- * changed nothing either. This can happen in one batch, the one that reaches the limit: by PB6 a
- * batch that leaves out a key ends the presuming, and while the limit refuses keys it does not
- * begin again.
+ *   PB7  Not if the batch could reach the caller's limit of records: a begin that the limit refuses
+ *        changes nothing, so nothing would find out that its key exists and has to be replayed
+ *        (P12).
  *
  * Crash points: none of its own. A presumed batch is in memory until its commit, which is looked up
  * by its number like any other (fate.c).
@@ -66,6 +64,14 @@ static size_t keys_count(const struct store_batch *batch)
     return count;
 }
 
+/* PB7 */
+static bool has_room(const struct redis_presuming *presuming, const struct store_batch *batch)
+{
+    uint64_t records = presuming->counts.records;
+    return batch->records_max == 0 ||
+           (records < batch->records_max && batch->records_max - records >= presuming->keys);
+}
+
 /* The connection is open, and the server has not closed it: then there would be its end to read. */
 static bool link_is_alive(struct redis_link *link)
 {
@@ -80,6 +86,7 @@ static bool can_presume(struct redis *self, const struct store_batch *batch)
            !presuming->must_ask && age_ms >= 0 && age_ms < REDIS_PRESUME_MS_MAX && /* PB4, PB5 */
            self->failed == OK && !self->fate.is_open &&                            /* P11 */
            reserve_serves(self, batch, batch->fences) &&                           /* PB2 */
+           has_room(presuming, batch) &&                                           /* PB7 */
            !beat_is_due(self, batch) && link_is_alive(&self->link);
 }
 
