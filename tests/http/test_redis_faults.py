@@ -259,6 +259,28 @@ def test_the_gateway_sends_nothing_before_the_replica_has_the_grant(pair, make_g
     assert answers[0].status == 200 and origin.effects["k"] == 1
 
 
+def test_while_a_silent_replica_lacks_a_commit_all_else_is_refused_at_once(pair, once):
+    """P14: a request does not wait for the replicas again in each call that its batch makes."""
+    primary, replica, _ = pair
+    server = once(f"{primary.url}?wait=1&wait_timeout=3s")
+    replica.process.send_signal(signal.SIGSTOP)
+    try:
+        status, _, said = server.request("POST", "/v1/fences", fences.begin_body("k", {}))
+        assert (status, said["code"]) == (500, "commit_unknown")
+        for number in range(3):
+            started = time.monotonic()
+            status, _, said = server.request("POST", "/v1/fences",
+                fences.begin_body(f"other-{number}", {}))
+            assert (status, said["effect"], said["retry"]) == (503, "no", "safe")
+            assert "0 of 1 replicas" in said["detail"]
+            assert time.monotonic() - started < 3
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+    wait_granted(server, "after")
+    with server.wire() as wire:  # it had happened
+        assert fences.begin(wire, "k", {}).decision in ("in_progress", "held_unknown")
+
+
 class Cutter(Switch):
     """A way to a server that ends at the next commit, and leads nowhere until it is mended."""
 

@@ -13,11 +13,17 @@
  * and asking again gives the same answer.
  */
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "store/redis/impl.h"
+
+enum {
+    FATE_WAIT_MS = 100, /* for the replicas, in a call that is refused if they lack the commit: the
+                           engine makes several, and requests wait for each of them */
+};
 
 void fate_happened(struct redis *self, const struct store_head *head, uint64_t fence)
 {
@@ -40,12 +46,48 @@ void fate_open(struct redis *self, const struct redis_fate *fate)
     redis_link_close(&self->link); /* its next answer may be the lost one */
 }
 
+/* Waits until enough replicas have the look-up of a commit that happened, and so the commit. */
+static enum status replicas_confirm(struct redis *self, int64_t wait_ms, struct err *err)
+{
+    char count[16];
+    char allowed[24];
+    redisReply *reply = NULL;
+    uint64_t replicas = 0;
+    ASSERT(wait_ms > 0); /* 0 is forever */
+    if (self->url.wait == 0) {
+        return OK;
+    }
+    uint64_t answer_ms = (uint64_t)wait_ms + REDIS_ANSWER_MS_MAX;
+    (void)snprintf(count, sizeof count, "%u", self->url.wait);
+    (void)snprintf(allowed, sizeof allowed, "%" PRId64, wait_ms);
+    enum status status = link_command(&self->link, (const char *const[]){"WAIT", count, allowed}, 3,
+        clock_nanos() + UINT64_C(1000000) * answer_ms, &reply, err);
+    if (status != OK) { /* it may be a replica by now: the next look-up finds the primary */
+        redis_link_close(&self->link);
+        return status;
+    }
+    bool enough = reply_u64(reply, &replicas) && replicas >= self->url.wait;
+    freeReplyObject(reply);
+    return enough ? OK
+                  : err_set(err, E_UNAVAILABLE, "%llu of %u replicas have the last commit",
+                        (unsigned long long)replicas, self->url.wait);
+}
+
 /* Asks by the number. If the commit happened, the replicas must have it before it is answered. That
- * it did not holds without them: they only keep a later failover from looking like a loss. */
-static enum status look_up(struct redis *self, bool *ret_happened, struct err *err)
+ * it did not holds without them: they only keep a later failover from looking like a loss.
+ *
+ * The look-up is a write, and WAIT waits for the newest write of its connection. So a commit that
+ * was found is not looked up again on the same connection: a replica that always needs longer than
+ * wait_ms would never be seen to have it. */
+static enum status look_up(struct redis *self, int64_t wait_ms, bool *ret_happened, struct err *err)
 {
     redisReply *reply = NULL;
     uint64_t happened = 0;
+    if (self->fate.is_found && link_is_open(&self->link)) {
+        *ret_happened = true;
+        return replicas_confirm(self, wait_ms, err);
+    }
+    self->fate.is_found = false;
     call_clear(self);
     call_text(self, self->chain);
     call_u64(self, self->commits + 1);
@@ -57,12 +99,14 @@ static enum status look_up(struct redis *self, bool *ret_happened, struct err *e
     if (status != OK) {
         return status;
     }
-    status = replicas_wait(self, err);
     *ret_happened = happened != 0;
+    self->fate.is_found = happened != 0;
+    status = happened != 0 ? replicas_confirm(self, wait_ms, err) : replicas_wait(self, err);
     return happened != 0 ? status : OK;
 }
 
-enum status fate_settle(struct redis *self, struct err *err)
+/* Asks once, and gives the replicas wait_ms. */
+static enum status settle(struct redis *self, int64_t wait_ms, struct err *err)
 {
     struct redis_fate *fate = &self->fate;
     bool happened = false;
@@ -70,7 +114,7 @@ enum status fate_settle(struct redis *self, struct err *err)
         return OK;
     }
     ASSERT(self->chain[0] != '\0'); /* a reader commits nothing */
-    enum status status = look_up(self, &happened, err);
+    enum status status = look_up(self, wait_ms, &happened, err);
     if (status == OK && happened && fate->midway) {
         status = err_set(err, E_CORRUPT, "the Redis server did half of a commit");
     }
@@ -84,6 +128,12 @@ enum status fate_settle(struct redis *self, struct err *err)
         fate_happened(self, &fate->head, fate->fence);
     }
     return OK;
+}
+
+enum status fate_settle(struct redis *self, struct err *err)
+{
+    int64_t wait_ms = self->url.wait_ms < FATE_WAIT_MS ? self->url.wait_ms : FATE_WAIT_MS;
+    return settle(self, wait_ms, err);
 }
 
 /* err: what the server said, if it reported an error. */
@@ -105,7 +155,10 @@ enum status fate_await(struct redis *self, struct err *err)
     ASSERT(self->fate.is_open);
     for (;;) {
         struct err cause = {0};
-        enum status status = fate_settle(self, &cause);
+        uint64_t now_ns = clock_nanos();
+        int64_t left_ms = now_ns < until_ns ? (int64_t)((until_ns - now_ns) / 1000000) + 1 : 1;
+        enum status status =
+            settle(self, left_ms < self->url.wait_ms ? left_ms : self->url.wait_ms, &cause);
         if (status == OK) {
             return self->fate.happened ? OK : never_happened(self, err);
         }

@@ -256,6 +256,7 @@ struct redis_presuming {
  */
 struct redis_fate {
     bool is_open;
+    bool is_found; /* it happened, says the newest write of this link; too few replicas have it */
     bool happened; /* of the last one, once it is settled */
     bool midway;   /* the server reported an error: if it has the number, it has half of the rest */
     struct store_head head; /* the head if it happened */
