@@ -16,9 +16,13 @@ RETRY_S = 0.02
 class RedisStoreServer(Server):
     """`once serve` on a store that others share."""
 
-    def __init__(self, url, *options, **how):
-        self.store_url = url
+    def __init__(self, url, *options, may_commit=True, **how):
+        """may_commit: False for a store that refuses each commit: the process is never ready."""
+        self.store_url, self.may_commit = url, may_commit
         super().__init__(*options, **how)
+
+    def _is_ready(self):
+        return super()._is_ready() or not self.may_commit
 
     def command(self):
         return [BINARY, "serve", "--listen", "127.0.0.1:0", "--store", self.store_url,

@@ -259,6 +259,24 @@ def test_the_gateway_sends_nothing_before_the_replica_has_the_grant(pair, make_g
     assert answers[0].status == 200 and origin.effects["k"] == 1
 
 
+def test_without_enough_replicas_a_process_is_not_ready_and_then_goes_on(pair, once):
+    """P11: each commit would be refused, so nobody should send any there."""
+    primary, replica, _ = pair
+    server = once(f"{primary.url}?wait=1")
+    assert server.request("GET", "/readyz")[0] == 200
+    replica.kill()
+    until(lambda: server.request("GET", "/readyz")[0] == 503, "ready without a replica")
+    end = time.monotonic() + 2.5  # a beat every second while the store is away
+    while time.monotonic() < end:
+        assert server.request("GET", "/readyz")[0] == 503
+        time.sleep(0.05)
+    assert "0 of 1 replicas are connected" in server.stderr()
+    assert "store_back" not in server.stderr()
+    replica.start()
+    until(lambda: server.request("GET", "/readyz")[0] == 200, "not ready with its replica")
+    wait_granted(server, "after")
+
+
 def test_while_a_silent_replica_lacks_a_commit_all_else_is_refused_at_once(pair, once):
     """P14: a request does not wait for the replicas again in each call that its batch makes."""
     primary, replica, _ = pair
@@ -526,8 +544,8 @@ def doctor(server, url):
 @pytest.mark.parametrize("words, replicas, options, said", [
     ("CONFIG SET appendonly no", 0, "", "appendonly is no"),
     ("ACL SETUSER default -config", 0, "", "appendonly or appendfsync cannot be read"),
-    ("PING", 1, "", "1 replicas and no wait= in the URL"),
-    ("PING", 1, "?wait=2", "wait=2, and 1 replicas are connected")])
+    ("PING", 1, "", "1 replica and no wait= in the URL"),
+    ("PING", 1, "?wait=2", "wait=2, and 1 replica is connected")])
 def test_every_weak_setting_is_named(once, words, replicas, options, said):
     """In the log, to /readyz?verbose and by `once doctor`."""
     with servers.Redis() as redis, contextlib.ExitStack() as more:
@@ -536,7 +554,7 @@ def test_every_weak_setting_is_named(once, words, replicas, options, said):
             replica = more.enter_context(servers.Redis(replicaof=f"127.0.0.1 {redis.port}"))
             servers.wait_until(lambda: "slave0:" in redis.cli("INFO", "replication")
                 and "master_link_status:up" in replica.cli("INFO", "replication"))
-        server = once(redis.url + options)
+        server = once(redis.url + options, may_commit="wait=" not in options)
         _, _, ready = server.request("GET", "/readyz?verbose")
         cautions = [one["detail"] for one in ready["checks"] if one["name"] == "store_caution"]
         assert len(cautions) == 1 and said in cautions[0]

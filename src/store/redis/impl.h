@@ -423,6 +423,9 @@ enum status settings_check(struct redis *self, struct err *err) MUST_CHECK;
 /* For a new connection of an open store. E_UNAVAILABLE: this server would drop live records (P12),
  * or is gone again; the connection is closed. */
 enum status settings_check_again(struct redis *self, struct err *err) MUST_CHECK;
+/* E_UNAVAILABLE: fewer replicas are connected than wait= asks for, so each commit would be refused.
+ * OK also if the account may not ask. */
+enum status settings_check_replicas(struct redis *self, struct err *err) MUST_CHECK;
 const char *redis_caution(struct store *store, size_t number);
 
 /* Records a fence that others may have seen: the server must never issue a lower one again. */

@@ -40,6 +40,7 @@ enum status redis_beat(struct store *store, uint64_t incarnation, struct err *er
 {
     struct redis *self = redis_of(store);
     redisReply *reply = NULL;
+    bool is_first = self->incarnation != incarnation;
     ASSERT(incarnation > 0);
     ASSERT(self->chain[0] != '\0');
     call_begin(self);
@@ -57,7 +58,8 @@ enum status redis_beat(struct store *store, uint64_t incarnation, struct err *er
         fence_use(self, incarnation);
         self->beat_ns = clock_nanos();
     }
-    return status;
+    /* The first one is for its number: a process starts without replicas, and waits for them. */
+    return status == OK && !is_first ? settings_check_replicas(self, err) : status;
 }
 
 /* ---- close ---------------------------------------------------------------------------------- */

@@ -128,6 +128,30 @@ enum status settings_check_again(struct redis *self, struct err *err)
                : status;
 }
 
+enum status settings_check_replicas(struct redis *self, struct err *err)
+{
+    uint64_t online = 0;
+    struct slice info = SLICE_EMPTY;
+    const struct slice word = SLICE_LIT(",state=online");
+    if (self->url.wait == 0) {
+        return OK;
+    }
+    redisReply *reply = ask(self, (const char *const[]){"INFO", "replication"}, 2);
+    bool is_known = reply_text(reply, &info);
+    const char *at = info.data;
+    while (
+        is_known && (at = memmem(at, (size_t)(info.data + info.len - at), word.data, word.len))) {
+        online++;
+        at += word.len;
+    }
+    freeReplyObject(reply);
+    return !is_known || online >= self->url.wait
+               ? OK
+               : err_set(err, E_UNAVAILABLE,
+                     "%llu of %u replicas are connected: no commit can be answered",
+                     (unsigned long long)online, self->url.wait);
+}
+
 static void append_check(struct redis *self, struct slice info)
 {
     struct slice enabled = info_find(info, "aof_enabled");
@@ -157,13 +181,12 @@ static void replicas_check(struct redis *self, struct slice info)
         replicas = 0;
     }
     if (replicas < self->url.wait) {
-        caution_add(self, "wait=%u, and %llu replicas are connected: no commit can be answered",
-            self->url.wait, (unsigned long long)replicas);
+        caution_add(self, "wait=%u, and %llu %s connected: no commit can be answered",
+            self->url.wait, (unsigned long long)replicas,
+            replicas == 1 ? "replica is" : "replicas are");
     } else if (replicas > 0 && self->url.wait == 0) {
-        caution_add(self,
-            "%llu replicas and no wait= in the URL: a failover can lose what was "
-            "answered",
-            (unsigned long long)replicas);
+        caution_add(self, "%llu %s and no wait= in the URL: a failover can lose what was answered",
+            (unsigned long long)replicas, replicas == 1 ? "replica" : "replicas");
     }
 }
 

@@ -18,8 +18,12 @@
 
 const char *tls_reason(void)
 {
+    unsigned long first = ERR_peek_error();
     unsigned long last = ERR_peek_last_error();
     const char *reason = last == 0 ? NULL : ERR_reason_error_string(last);
+    if (ERR_SYSTEM_ERROR(first)) { /* what follows it only says that there was one */
+        reason = strerror(ERR_GET_REASON(first));
+    }
     ERR_clear_error();
     return last != 0 && reason == NULL ? "refused" : reason;
 }
@@ -167,7 +171,11 @@ static enum status handshake_failed(const struct redis_link *link, int cause, st
     if (verdict != X509_V_OK) {
         (void)err_set(err, E_UNAVAILABLE, "the certificate of the Redis server at '%s': %s",
             link->where, X509_verify_cert_error_string(verdict));
-        err_hint(err, "cacert=FILE in the store's URL names the certificates to trust");
+        bool is_name =
+            verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH;
+        err_hint(err, "%s",
+            is_name ? "the certificate must name the host that Once connects to"
+                    : "cacert=FILE in the store's URL names the certificates to trust");
     } else if (reason != NULL) {
         (void)err_set(
             err, E_UNAVAILABLE, "no TLS with the Redis server at '%s': %s", link->where, reason);
