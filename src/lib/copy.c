@@ -93,6 +93,7 @@ static enum status state_read(
     ASSERT(batch.fence_first > 0);
     state->fence = batch.fence_first - 1;
     state->time_ms = batch.now_ms;
+    state->clock_ms = batch.clock_ms > 0 ? batch.clock_ms : batch.now_ms;
     state->records = counts.records;
     origin_make(state, &counts);
     return OK;
@@ -105,10 +106,10 @@ static enum status refuse_served(const struct copy *self, struct err *err)
         const struct store_chain *chain = &self->state.chains[i];
         int64_t heard_ms = chain->seen_ms > chain->started_ms ? chain->seen_ms : chain->started_ms;
         char id[UUID_TEXT_BYTES];
-        if (!chain->ended && heard_ms > self->state.time_ms - LIMIT_HOLDER_GONE_MS) {
+        if (!chain->ended && heard_ms > self->state.clock_ms - LIMIT_HOLDER_GONE_MS) {
             (void)err_set(err, E_UNAVAILABLE,
                 "'%s' is in use: the process of chain %s was heard of %lld s ago", self->shown.data,
-                uuid_put(id, chain->chain_id), (long long)(self->state.time_ms - heard_ms) / 1000);
+                uuid_put(id, chain->chain_id), (long long)(self->state.clock_ms - heard_ms) / 1000);
             err_hint(err,
                 "stop every process of the store; one that was killed counts as gone "
                 "after %d s",

@@ -22,6 +22,7 @@ struct copy_state {
     uint64_t unchained;
     uint64_t fence; /* the highest given out */
     int64_t time_ms;
+    int64_t clock_ms;     /* for heartbeats: now, also if time_ms is the time of the last commit */
     uint64_t records;     /* of all kinds */
     struct digest origin; /* of all members above */
 };

@@ -147,7 +147,7 @@ static enum status read_time(struct store *store, struct inspect_facts *facts, s
     arena_init(&arena, &mem_libc, PAGE_BYTES_MAX);
     struct store_batch nothing = {.arena = &arena};
     enum status status = store->ops->read(store, &nothing, err);
-    facts->time_ms = nothing.now_ms;
+    facts->time_ms = nothing.clock_ms > 0 ? nothing.clock_ms : nothing.now_ms;
     arena_release(&arena);
     return status;
 }

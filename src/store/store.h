@@ -218,6 +218,8 @@ struct store_batch {
     uint64_t fence_first;       /* the first of the fences, which are consecutive and greater than
                                    all given out before. With fences 0: the next one */
     int64_t now_ms;             /* the store's time, which decisions use */
+    int64_t clock_ms;           /* of a handle that only reads: what the store's clock shows, if
+                                   now_ms is the time of the last commit; 0: now_ms is that */
     bool clock_held;            /* the wall clock jumped ahead and is not followed (P8) */
     struct store_counts counts; /* of STORE_KINDS_ASKED; may be slightly old */
 };

@@ -587,6 +587,36 @@ def test_strong_settings_are_not_warned_about(redis, once):
     assert "WARN  durability" not in doctor(server, redis.url)
 
 
+# --- What is only looked at ----------------------------------------------------------------------
+
+# All that the store has written down happened 40 seconds earlier.
+LONG_AGO = """
+redis.call('HINCRBY', '{once}:time', 'mark', -40000)
+for _, chain in ipairs(redis.call('ZRANGE', '{once}:chains', 0, -1)) do
+    redis.call('HINCRBY', '{once}:chain:' .. chain, 'started_ms', -40000)
+end
+for _, one in ipairs(redis.call('ZRANGE', '{once}:beats', 0, -1)) do
+    redis.call('ZINCRBY', '{once}:beats', -40000, one)
+end
+"""
+
+
+def test_a_killed_process_counts_as_gone_though_nobody_commits_since(redis, once, tmp_path):
+    """The last commit is the newest time in the store, but no clock."""
+    server = once(redis.url)
+    assert "PASS  clock " in doctor(server, redis.url)  # though nothing was ever committed
+    with server.wire() as wire:
+        fences.begin(wire, "k", {})
+    server.kill9()
+    copy = ("copy", "--dry-run", redis.url, f"journal:{tmp_path}/copy")
+    assert "is in use" in server.cli(*copy).stderr
+    redis.cli("EVAL", LONG_AGO, 0)
+    checked = doctor(server, redis.url)
+    assert "PASS  clock " in checked and "PASS  processes    0 write to it now" in checked
+    done = server.cli(*copy)
+    assert done.returncode == 0, done.stderr
+
+
 # --- Four processes ------------------------------------------------------------------------------
 
 SKEWS_S = (0, 300, -300, 30)

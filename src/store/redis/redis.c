@@ -122,6 +122,16 @@ static enum status redis_close(struct store *store, struct err *err)
 static enum status redis_open_reader(
     struct store *store, struct store **ret_reader, struct err *err);
 
+/* now_ms of a handle that only reads is the time of the last commit, by which evidence is checked.
+ * Whether a process is gone is asked of the clock: nobody may have committed since its death. */
+static enum status redis_read_now(struct store *store, struct store_batch *batch, struct err *err)
+{
+    struct redis *self = redis_of(store);
+    enum status status = redis_read(store, batch, err);
+    batch->clock_ms = status == OK && self->read_only ? time_now(self).time_ms : 0;
+    return status;
+}
+
 static const struct store_housekeeping redis_housekeeping = {.maintain = redis_maintain};
 
 static const struct store_ops redis_ops = {
@@ -131,7 +141,7 @@ static const struct store_ops redis_ops = {
     .commit = redis_commit,
     .abort = redis_abort,
     .flush = redis_flush,
-    .read = redis_read,
+    .read = redis_read_now,
     .scan = redis_scan,
     .due = redis_due,
     .entries = redis_entries,
