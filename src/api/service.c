@@ -49,8 +49,8 @@ enum {
 
 /* Run all checks; returns how many. Details that name a place are only for callers that need no
  * token: then only this machine can ask (P9). */
-static size_t run_checks(
-    const struct api_request *request, const struct err *said, struct check ret_checks[CHECKS_MAX])
+static size_t run_checks(const struct api_request *request, const struct err *said,
+    const struct err *away, struct check ret_checks[CHECKS_MAX])
 {
     const struct api *api = request->api;
     bool is_open = !request->policy->needs_token;
@@ -62,8 +62,9 @@ static size_t run_checks(
     ret_checks[count++] = (struct check){"engine", said->status == OK || said->status == E_LIMIT,
         is_open && said->status != OK ? said->text : NULL};
     bool commits = !stats.store_away && stats.turn_ms < TURN_MS_MAX;
+    const char *store = away->status != OK ? away->text : api->store;
     ret_checks[count++] =
-        (struct check){"store", said->status == OK && commits, is_open ? api->store : NULL};
+        (struct check){"store", said->status == OK && commits, is_open ? store : NULL};
     ret_checks[count++] = (struct check){
         "queue", has_room, has_room ? NULL : "the queue of requests is full (queue_requests_max)"};
     ret_checks[count++] = (struct check){"serving", not_ready == NULL, not_ready};
@@ -101,7 +102,9 @@ static void put_checks(struct buf *out, const struct check *checks, size_t count
 static void answer_ready(struct api_request *request, const struct err *said)
 {
     struct check checks[CHECKS_MAX];
-    size_t count = run_checks(request, said, checks);
+    struct err away = {0}; /* a store may be readable and commit nothing: why */
+    (void)engine_store_away(door_engine(request->api->door), &away);
+    size_t count = run_checks(request, said, &away, checks);
     const char *failed = NULL;
     for (size_t i = 0; i < count; i++) {
         failed = failed == NULL && !checks[i].is_ok ? checks[i].name : failed;

@@ -110,7 +110,7 @@ static int list_targets(struct cli *cli)
 {
     struct slice text;
     int code = backend_get(cli, "/v1/targets",
-        "--server URL asks a server; --store finds the one that holds the store", &text);
+        "--server URL asks a server; --store finds the one that holds a journal", &text);
     return code == CLI_OK ? print_targets(cli, text) : code;
 }
 

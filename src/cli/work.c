@@ -52,17 +52,19 @@ const struct work_kind *work_kind_named(const char *name)
     return NULL;
 }
 
-static int no_server(void)
+static int no_server(struct cli *cli)
 {
+    bool is_shared = cli_store_dir(cli, cli_text(cli, "store")) == NULL;
     cli_say("no server to ask: commands, effects and deliveries live in a running server");
-    cli_hint("once serve runs one on this store; --server URL names a different one");
+    cli_hint(is_shared ? "--server URL names one of the servers of this store"
+                       : "once serve runs one on this store; --server URL names a different one");
     return CLI_UNAVAILABLE;
 }
 
 int work_open_server(struct cli *cli, struct remote **ret_remote)
 {
     int code = backend_find_server(cli, ret_remote);
-    return code == CLI_OK && *ret_remote == NULL ? no_server() : code;
+    return code == CLI_OK && *ret_remote == NULL ? no_server(cli) : code;
 }
 
 /* ---- pages ------------------------------------------------------------------------------- */
@@ -248,7 +250,7 @@ int work_name(struct cli *cli, struct remote *remote, const struct work_kind *ki
         .kind = kind, .prefix = slice_str(typed), .found = {.kind = kind->name}};
     *ret = typed;
     if (remote == NULL) {
-        return no_server();
+        return no_server(cli);
     }
     if (is_whole(kind, typed) || has_id(cli, remote, kind, typed)) {
         return CLI_OK;

@@ -152,6 +152,13 @@ def test_an_unreachable_server_is_named_and_its_password_is_not(once):
     assert "cannot reach PostgreSQL" in refused.message and "hunter2" not in refused.message
 
 
+def test_a_wrong_option_of_the_url_is_named_unless_there_is_a_password(once):
+    done = once("ls", "--store", "postgres://someone@127.0.0.1:1/app?sslmod=require")
+    assert done.code == 64 and '"sslmod"' in done.message, done
+    done = once("ls", "--store", "postgres://someone:hunter2@127.0.0.1:1/app?sslmod=require")
+    assert done.code == 64 and "sslmod" not in done.message, done
+
+
 def test_a_journal_has_no_schema(once):
     refused = once("migrate", "--store", "journal:./data")
     assert refused.code == 64

@@ -71,6 +71,13 @@ def test_a_server_that_cannot_be_reached_is_named_and_its_password_is_not(once):
         assert "hunter2" not in done.text + done.message, done
 
 
+def test_without_a_server_the_hint_says_to_name_one(filled):
+    """Nobody can find the servers of such a store, so none may be missing."""
+    for words in (["ls", "effects"], ["ls", "commands"], ["confirm", "cmd_1"]):
+        done = filled(*words)
+        assert done.code == 69 and "--server URL names one of the servers" in done.message, done
+
+
 def test_tail_prints_the_newest_checkpoint(filled):
     done = filled("tail", "--checkpoint")
     assert done.code == 0, done

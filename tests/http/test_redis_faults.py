@@ -270,7 +270,10 @@ def test_without_enough_replicas_a_process_is_not_ready_and_then_goes_on(pair, o
     while time.monotonic() < end:
         assert server.request("GET", "/readyz")[0] == 503
         time.sleep(0.05)
-    assert "0 of 1 replicas are connected" in server.stderr()
+    _, _, ready = server.request("GET", "/readyz?verbose")
+    (store,) = [check for check in ready["checks"] if check["name"] == "store"]
+    assert not store["ok"] and "0 of 1 replicas are connected" in store["detail"]
+    servers.wait_until(lambda: "0 of 1 replicas are connected" in server.stderr())
     assert "store_back" not in server.stderr()
     replica.start()
     until(lambda: server.request("GET", "/readyz")[0] == 200, "not ready with its replica")

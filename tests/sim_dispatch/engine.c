@@ -110,6 +110,13 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     *ret_stats = (struct engine_stats){.now_ms = engine->cycle.now_ms};
 }
 
+bool engine_store_away(struct engine *engine, struct err *ret_err)
+{
+    (void)engine;
+    (void)ret_err;
+    return false;
+}
+
 void engine_on_intake(struct engine *engine, struct engine_intake *intake)
 {
     janitor_on_intake(&engine->janitor, intake);

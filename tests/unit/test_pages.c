@@ -197,6 +197,13 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     *ret_stats = world.stats;
 }
 
+bool engine_store_away(struct engine *engine, struct err *ret_err)
+{
+    (void)engine;
+    (void)ret_err;
+    return world.stats.store_away;
+}
+
 const struct store_identity *engine_identity(const struct engine *engine)
 {
     (void)engine;

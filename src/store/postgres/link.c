@@ -85,6 +85,16 @@ static enum status split_options(
     return status;
 }
 
+/* A password follows a ':' before an '@', or is an option. */
+static bool may_have_password(const char *url)
+{
+    const char *scheme = strstr(url, "://");
+    const char *user = scheme == NULL ? url : scheme + 3;
+    const char *at = strrchr(user, '@');
+    return (at != NULL && memchr(user, ':', (size_t)(at - user)) != NULL) ||
+           strstr(url, "password") != NULL;
+}
+
 /* Checks the URL with libpq. Its message may repeat the URL, which may have a password: only
  * messages known to have none are shown. */
 static enum status check_url(const char *url, struct err *err)
@@ -95,7 +105,7 @@ static enum status check_url(const char *url, struct err *err)
         PQconninfoFree(parts);
         return OK;
     }
-    bool harmless = fault != NULL && strchr(url, '@') == NULL && strstr(url, "password") == NULL;
+    bool harmless = fault != NULL && !may_have_password(url);
     size_t len = fault == NULL ? 0 : strcspn(fault, "\n");
     (void)err_set(err, E_INVALID, "the PostgreSQL store URL is wrong%s%.*s", harmless ? ": " : "",
         harmless ? (int)len : 0, harmless ? fault : "");
