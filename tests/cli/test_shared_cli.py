@@ -57,6 +57,7 @@ def test_a_store_that_is_not_there_is_not_made_by_looking(once, words):
         done = once(*words, "--store", absent())
         assert (done.code, done.out) == (69, b""), done
         assert re.match(r"once: .*(ABSENT|no store in the schema).*\nhint: ", done.message), done
+        assert "start that server" not in done.message, done
 
 
 def test_a_server_that_cannot_be_reached_is_named_and_its_password_is_not(once):

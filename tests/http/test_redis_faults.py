@@ -705,6 +705,11 @@ def test_a_failover_to_a_server_that_would_drop_live_records_is_refused(pair, on
     switch.lead(replica.port)
     with servers.Redis(replicaof=f"127.0.0.1 {replica.port}"):
         until(lambda: "allkeys-lru" in refusal(server), "the policy is not named")
+        for _ in range(20):  # not only when it has just tried to connect
+            assert "allkeys-lru" in refusal(server)
+        _, _, ready = server.request("GET", "/readyz?verbose")
+        said = [check["detail"] for check in ready["checks"] if not check["ok"]]
+        assert "allkeys-lru" in said[-1]
         assert "WARN  durability   maxmemory-policy is allkeys-lru" in doctor(server, replica.url)
         assert replica.ask("ZCARD", "{once}:keys") == b":1"
         replica.cli("CONFIG", "SET", "maxmemory-policy", "noeviction")

@@ -174,9 +174,18 @@ enum status call_refused(struct redis *self, const char *text, enum status other
         }
     }
     status = strstr(text, "CORRUPT ") != NULL ? E_CORRUPT : status;
+    if (strncmp(text, "ASK ", 4) == 0) { /* a number and an address */
+        text = "the slot of the store is being moved to a different node";
+    }
     (void)err_set(err, status, "the Redis server says: %s", text);
     if (strstr(text, "NOPERM ") != NULL || strstr(text, "The user executing the script") != NULL) {
         err_hint(err, "ACL SETUSER: the account needs the commands that docs/redis.md lists");
+    }
+    if (strncmp(text, "ABSENT ", 7) == 0) {
+        err_hint(err, "the first once serve or once run makes it; name= in the URL names it");
+    }
+    if (strncmp(text, "TRYAGAIN ", 9) == 0) {
+        err_hint(err, "repeat it when the slot has arrived; nothing happened");
     }
     if (status == E_LIMIT) {
         err_hint(err, "raise the server's maxmemory; live records are never dropped");
@@ -188,27 +197,31 @@ enum status call_refused(struct redis *self, const char *text, enum status other
 
 enum status call_connect(struct redis *self, struct err *err)
 {
+    struct err *cause = &self->apart;
     if (link_is_open(&self->link)) {
         return OK;
     }
+    enum status status = E_UNAVAILABLE;
     uint64_t now_ns = clock_nanos();
-    if (now_ns < self->try_again_ns) {
-        return err_set(err, E_UNAVAILABLE, "there is no connection to the Redis server");
+    if (now_ns >= self->try_again_ns) {
+        err_clear(cause);
+        status =
+            redis_link_open(&self->link, now_ns + UINT64_C(1000000) * REDIS_CONNECT_MS_MAX, cause);
+        if (status == OK && self->chain[0] != '\0') { /* it is open, and writes */
+            status = settings_check_again(self, cause);
+        }
+        if (status == OK) {
+            self->backoff_ms = 0;
+            self->presuming.must_ask = true; /* PB4: it may be a different server */
+            return OK;
+        }
+        self->backoff_ms = self->backoff_ms == 0
+                               ? REDIS_BACKOFF_MS_MIN
+                               : clock_doubled_ms(self->backoff_ms, REDIS_BACKOFF_MS_MAX);
+        self->try_again_ns = clock_nanos() + UINT64_C(1000000) * (uint64_t)self->backoff_ms;
     }
-    enum status status =
-        redis_link_open(&self->link, now_ns + UINT64_C(1000000) * REDIS_CONNECT_MS_MAX, err);
-    if (status == OK && self->chain[0] != '\0') { /* it is open, and writes */
-        status = settings_check_again(self, err);
-    }
-    if (status == OK) {
-        self->backoff_ms = 0;
-        self->presuming.must_ask = true; /* PB4: it may be a different server */
-        return OK;
-    }
-    self->backoff_ms = self->backoff_ms == 0
-                           ? REDIS_BACKOFF_MS_MIN
-                           : clock_doubled_ms(self->backoff_ms, REDIS_BACKOFF_MS_MAX);
-    self->try_again_ns = clock_nanos() + UINT64_C(1000000) * (uint64_t)self->backoff_ms;
+    (void)err_set(err, status, "%s", cause->text);
+    err_hint(err, "%s", cause->hint);
     return status;
 }
 

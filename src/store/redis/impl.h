@@ -286,7 +286,8 @@ struct redis {
     struct redis_fate fate; /* of the last commit without an answer */
 
     int64_t backoff_ms;    /* before the next attempt to connect */
-    uint64_t try_again_ns; /* no attempt before this, by clock_nanos */
+    uint64_t try_again_ns; /* no attempt before this, by clock_nanos … */
+    struct err apart;      /* … and why the last one failed */
     struct buf request;    /* the arguments of the call that is being made … */
     size_t request_count;  /* … and how many there are */
     struct err begun;      /* why that call cannot be made; status OK: it can */
