@@ -113,6 +113,8 @@ static void print_journal(const struct verify_result *result, double seconds)
     char rate[32];
     if (result->damage_count > 0) {
         out_text("still good: everything up to entry %llu\n", (unsigned long long)result->good_seq);
+    } else if (result->last_seq < result->first_seq) {
+        out_text("%sok%s: there are no entries yet\n", out_tint(TINT_GOOD), out_plain());
     } else {
         out_text("%sok%s: entries %llu to %llu are whole and chained\n", out_tint(TINT_GOOD),
             out_plain(), (unsigned long long)result->first_seq,

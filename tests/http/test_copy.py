@@ -269,6 +269,12 @@ def test_a_target_with_something_in_it_is_refused_and_left_alone(place, filled, 
     assert documents(target) == before and verified(target)
 
 
+def test_a_copy_in_which_nothing_was_decided_has_no_entries_of_its_own(filled, tmp_path):
+    target = f"journal:{tmp_path}/target"
+    copied(filled[0], target)
+    assert "ok: there are no entries yet\n" in once("verify", "--store", target).stdout
+
+
 @pytest.mark.parametrize("kind", ["journal", "postgres", "redis"])
 def test_a_source_that_is_served_is_refused(place, kind, tmp_path):
     source = place(kind, "served")
@@ -302,7 +308,9 @@ def is_unfinished(url):
             ["serve", "--listen", "127.0.0.1:0", "--store", url], ["verify", "--store", url],
             ["doctor", "--store", url]):
         done = once(*words)
-        assert done.returncode != 0 and "unfinished copy of '" in done.stdout + done.stderr, done
+        said = done.stdout + done.stderr
+        assert done.returncode != 0 and "unfinished copy of '" in said, done
+        assert "run the same once copy again to finish it" in said, done
     return True
 
 

@@ -135,10 +135,13 @@ static enum status call_can(const struct redis *self, struct err *err)
 static const struct {
     const char *code;
     enum status status;
-    bool leaves; /* close the connection: a different server may work */
-    bool midway; /* except that a script may meet it after its first write */
+    bool leaves;      /* close the connection: a different server may work */
+    bool midway;      /* except that a script may meet it after its first write */
+    const char *hint; /* NULL: none */
 } refusals[] = {
-    {.code = "OOM", .status = E_LIMIT},
+    {.code = "OOM",
+        .status = E_LIMIT,
+        .hint = "raise the server's maxmemory; live records are never dropped"},
     {.code = "LOADING", .status = E_UNAVAILABLE},
     {.code = "MISCONF", .status = E_UNAVAILABLE},
     {.code = "NOREPLICAS", .status = E_UNAVAILABLE},
@@ -148,13 +151,19 @@ static const struct {
     {.code = "READONLY", .status = E_UNAVAILABLE, .leaves = true},
     {.code = "MASTERDOWN", .status = E_UNAVAILABLE, .leaves = true},
     {.code = "CLUSTERDOWN", .status = E_UNAVAILABLE},
-    {.code = "TRYAGAIN", .status = E_UNAVAILABLE},
+    {.code = "TRYAGAIN",
+        .status = E_UNAVAILABLE,
+        .hint = "repeat it when the slot has arrived; nothing happened"},
     {.code = "MOVED", .status = E_UNAVAILABLE, .leaves = true},
     {.code = "ASK", .status = E_UNAVAILABLE, .leaves = true},
-    {.code = "ABSENT", .status = E_UNAVAILABLE},
+    {.code = "ABSENT",
+        .status = E_UNAVAILABLE,
+        .hint = "the first once serve or once run makes it; name= in the URL names it"},
     {.code = "NOPLACE", .status = E_INVALID},
     {.code = "EXISTS", .status = E_INVALID},
-    {.code = "COPYING", .status = E_UNAVAILABLE},
+    {.code = "COPYING",
+        .status = E_UNAVAILABLE,
+        .hint = "run the same once copy again to finish it, or remove the keys of the store"},
     {.code = "TAKEN", .status = E_STALE},
     {.code = "LOST", .status = E_CORRUPT, .leaves = true},
 };
@@ -162,12 +171,14 @@ static const struct {
 enum status call_refused(struct redis *self, const char *text, enum status other, struct err *err)
 {
     enum status status = other;
+    const char *hint = NULL;
     ASSERT(text != NULL);
     size_t len = strcspn(text, " ");
     bool in_script = strstr(text, " script: ") != NULL; /* as the server says of a script's calls */
     for (size_t i = 0; i < COUNT(refusals); i++) {
         if (strlen(refusals[i].code) == len && strncmp(text, refusals[i].code, len) == 0) {
             status = in_script && refusals[i].midway ? other : refusals[i].status;
+            hint = refusals[i].hint;
             if (refusals[i].leaves) {
                 redis_link_close(&self->link);
             }
@@ -181,14 +192,8 @@ enum status call_refused(struct redis *self, const char *text, enum status other
     if (strstr(text, "NOPERM ") != NULL || strstr(text, "The user executing the script") != NULL) {
         err_hint(err, "ACL SETUSER: the account needs the commands that docs/redis.md lists");
     }
-    if (strncmp(text, "ABSENT ", 7) == 0) {
-        err_hint(err, "the first once serve or once run makes it; name= in the URL names it");
-    }
-    if (strncmp(text, "TRYAGAIN ", 9) == 0) {
-        err_hint(err, "repeat it when the slot has arrived; nothing happened");
-    }
-    if (status == E_LIMIT) {
-        err_hint(err, "raise the server's maxmemory; live records are never dropped");
+    if (hint != NULL) {
+        err_hint(err, "%s", hint);
     }
     return status;
 }
