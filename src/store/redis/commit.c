@@ -249,25 +249,30 @@ static enum status answer_take(
 
 /* Waits until enough replicas have what this connection wrote. A write that they lack may be lost
  * in a failover, so it must not be acknowledged. */
-enum status replicas_wait(struct redis *self, struct err *err)
+enum status replicas_wait(struct redis *self, int64_t wait_ms, struct err *err)
 {
     char count[16];
-    char wait_ms[24];
+    char allowed[24];
     redisReply *reply = NULL;
     uint64_t replicas = 0;
     if (self->url.wait == 0) {
         return OK;
     }
-    uint64_t allowed_ms = (uint64_t)self->url.wait_ms + REDIS_ANSWER_MS_MAX;
+    ASSERT(wait_ms > 0); /* 0 is forever */
+    uint64_t answer_ms = (uint64_t)wait_ms + REDIS_ANSWER_MS_MAX;
     (void)snprintf(count, sizeof count, "%u", self->url.wait);
-    (void)snprintf(wait_ms, sizeof wait_ms, "%" PRId64, self->url.wait_ms);
-    enum status status = link_command(&self->link, (const char *const[]){"WAIT", count, wait_ms}, 3,
-        clock_nanos() + UINT64_C(1000000) * allowed_ms, &reply, err);
-    bool enough = status == OK && reply_u64(reply, &replicas) && replicas >= self->url.wait;
+    (void)snprintf(allowed, sizeof allowed, "%" PRId64, wait_ms);
+    enum status status = link_command(&self->link, (const char *const[]){"WAIT", count, allowed}, 3,
+        clock_nanos() + UINT64_C(1000000) * answer_ms, &reply, err);
+    if (status != OK) { /* it may be a replica by now: the next look-up finds the primary */
+        redis_link_close(&self->link);
+        return status;
+    }
+    bool enough = reply_u64(reply, &replicas) && replicas >= self->url.wait;
     freeReplyObject(reply);
     return enough ? OK
                   : err_set(err, E_UNAVAILABLE, "%llu of %u replicas have a commit after %lld ms",
-                        (unsigned long long)replicas, self->url.wait, (long long)self->url.wait_ms);
+                        (unsigned long long)replicas, self->url.wait, (long long)wait_ms);
 }
 
 /* ---- commit --------------------------------------------------------------------------------- */
@@ -304,7 +309,8 @@ static enum status commit_send(
         if (status == OK) {
             reserve_take(self, reply);
         }
-        sent = status == E_UNKNOWN || (status == OK && replicas_wait(self, err) != OK);
+        sent = status == E_UNKNOWN ||
+               (status == OK && replicas_wait(self, self->url.wait_ms, err) != OK);
     }
     freeReplyObject(reply);
     if (sent) {

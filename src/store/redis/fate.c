@@ -13,7 +13,6 @@
  * and asking again gives the same answer.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -46,33 +45,6 @@ void fate_open(struct redis *self, const struct redis_fate *fate)
     redis_link_close(&self->link); /* its next answer may be the lost one */
 }
 
-/* Waits until enough replicas have the look-up of a commit that happened, and so the commit. */
-static enum status replicas_confirm(struct redis *self, int64_t wait_ms, struct err *err)
-{
-    char count[16];
-    char allowed[24];
-    redisReply *reply = NULL;
-    uint64_t replicas = 0;
-    ASSERT(wait_ms > 0); /* 0 is forever */
-    if (self->url.wait == 0) {
-        return OK;
-    }
-    uint64_t answer_ms = (uint64_t)wait_ms + REDIS_ANSWER_MS_MAX;
-    (void)snprintf(count, sizeof count, "%u", self->url.wait);
-    (void)snprintf(allowed, sizeof allowed, "%" PRId64, wait_ms);
-    enum status status = link_command(&self->link, (const char *const[]){"WAIT", count, allowed}, 3,
-        clock_nanos() + UINT64_C(1000000) * answer_ms, &reply, err);
-    if (status != OK) { /* it may be a replica by now: the next look-up finds the primary */
-        redis_link_close(&self->link);
-        return status;
-    }
-    bool enough = reply_u64(reply, &replicas) && replicas >= self->url.wait;
-    freeReplyObject(reply);
-    return enough ? OK
-                  : err_set(err, E_UNAVAILABLE, "%llu of %u replicas have the last commit",
-                        (unsigned long long)replicas, self->url.wait);
-}
-
 /* Asks by the number. If the commit happened, the replicas must have it before it is answered. That
  * it did not holds without them: they only keep a later failover from looking like a loss.
  *
@@ -85,7 +57,7 @@ static enum status look_up(struct redis *self, int64_t wait_ms, bool *ret_happen
     uint64_t happened = 0;
     if (self->fate.is_found && link_is_open(&self->link)) {
         *ret_happened = true;
-        return replicas_confirm(self, wait_ms, err);
+        return replicas_wait(self, wait_ms, err);
     }
     self->fate.is_found = false;
     call_clear(self);
@@ -101,7 +73,7 @@ static enum status look_up(struct redis *self, int64_t wait_ms, bool *ret_happen
     }
     *ret_happened = happened != 0;
     self->fate.is_found = happened != 0;
-    status = happened != 0 ? replicas_confirm(self, wait_ms, err) : replicas_wait(self, err);
+    status = replicas_wait(self, happened != 0 ? wait_ms : self->url.wait_ms, err);
     return happened != 0 ? status : OK;
 }
 

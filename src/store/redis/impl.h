@@ -481,7 +481,7 @@ enum status body_check(struct slice bytes, const struct body_ref *body, struct e
 bool record_is_settled(const struct record *record);
 
 /* Waits until enough replicas have what this connection wrote. E_UNAVAILABLE: too few have. */
-enum status replicas_wait(struct redis *self, struct err *err) MUST_CHECK;
+enum status replicas_wait(struct redis *self, int64_t wait_ms, struct err *err) MUST_CHECK;
 
 /* ---- inherit.c ---- */
 

@@ -78,7 +78,7 @@ static enum status redis_inherit_end(struct store *store, struct err *err)
     ASSERT(!self->prepared);
     act_begin(self, "finish");
     enum status status = act_run(self, &done, err);
-    status = status == OK ? replicas_wait(self, err) : status;
+    status = status == OK ? replicas_wait(self, self->url.wait_ms, err) : status;
     return status == E_UNAVAILABLE ? E_UNKNOWN : status;
 }
 
