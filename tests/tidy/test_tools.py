@@ -167,7 +167,7 @@ def test_a_suite_over_its_budget_is_reported(capsys, monkeypatch):
 def test_an_extra_lane_takes_a_job_only_when_a_core_is_idle(monkeypatch):
     jobs = [runner.Job(name=name, command=[]) for name in ("unit/a", "http/b", "http/c")]
     jobs.insert(1, runner.Job(name="lib/alone", command=[], alone=True))
-    ticks = iter([(0, 0), (5, 100), (25, 200)])  # of them idle, all: 5 of 100, then 20 of 100
+    ticks = iter([(0, 0), (2, 100), (22, 200)])  # of them idle, all: 2 of 100, then 20 of 100
     monkeypatch.setattr(runner.Idle, "read", lambda self: next(ticks))
     monkeypatch.setattr(runner, "IDLE_S", 0.01)
     line = runner.Line(jobs)
