@@ -1,4 +1,5 @@
 """The test runner's judgement, and the planted bugs that have to keep applying."""
+import concurrent.futures
 import dataclasses
 import importlib.machinery
 import importlib.util
@@ -174,6 +175,16 @@ def test_an_extra_lane_takes_a_job_only_when_a_core_is_idle(monkeypatch):
     assert line.take(extra=False) == jobs[0]
     assert line.take(extra=True) == jobs[2] and next(ticks, None) is None  # it looked twice
     assert [line.take(extra=False), line.take(extra=True)] == [jobs[3], None]
+
+
+def test_what_is_still_being_built_waits_and_the_rest_does_not():
+    built = concurrent.futures.Future()
+    jobs = [runner.Job(name="tsan-unit/a", command=[], after=built),
+        runner.Job(name="unit/b", command=[])]
+    line = runner.Line(jobs)
+    assert line.take(extra=False) == jobs[1]
+    built.set_result(None)
+    assert [line.take(extra=False), line.take(extra=False)] == [jobs[0], None]
 
 
 def test_idle_time_is_of_our_cores():
