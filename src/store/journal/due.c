@@ -31,27 +31,6 @@ void dues_release(struct dues *dues)
     }
 }
 
-enum due_group slot_group(const struct slot *slot)
-{
-    if (slot->due_s == (uint32_t)INDEX_DUE_NEVER && slot->status != RECORD_IN_PROGRESS) {
-        return DUE_NOT;
-    }
-    switch ((enum record_status)slot->status) {
-    case RECORD_IN_PROGRESS: return slot->held ? DUE_LEASE_HELD : DUE_LEASE;
-    case RECORD_PENDING: return DUE_NEXT_ATTEMPT;
-    case RECORD_WAITING:
-    case RECORD_COMPENSATING: return DUE_CONFIRMATION;
-    case RECORD_UNKNOWN: return DUE_RECONCILE;
-    case RECORD_DEAD:
-    case RECORD_RELEASED:
-    case RECORD_EXECUTED:
-    case RECORD_FAILED:
-    case RECORD_REJECTED:
-    case RECORD_COMPENSATED: break;
-    }
-    return DUE_NOT;
-}
-
 /* The table of cells ----------------------------------------------------------------------- */
 
 static uint32_t home_of(const struct due_heap *heap, uint64_t key_low)

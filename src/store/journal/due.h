@@ -65,7 +65,26 @@ void dues_init(struct dues *dues, const struct mem *mem);
 void dues_release(struct dues *dues);
 
 /* The group that the slot belongs to; DUE_NOT: none. */
-enum due_group slot_group(const struct slot *slot);
+static inline enum due_group slot_group(const struct slot *slot)
+{
+    if (slot->due_s == (uint32_t)INDEX_DUE_NEVER && slot->status != RECORD_IN_PROGRESS) {
+        return DUE_NOT;
+    }
+    switch ((enum record_status)slot->status) {
+    case RECORD_IN_PROGRESS: return slot->held ? DUE_LEASE_HELD : DUE_LEASE;
+    case RECORD_PENDING: return DUE_NEXT_ATTEMPT;
+    case RECORD_WAITING:
+    case RECORD_COMPENSATING: return DUE_CONFIRMATION;
+    case RECORD_UNKNOWN: return DUE_RECONCILE;
+    case RECORD_DEAD:
+    case RECORD_RELEASED:
+    case RECORD_EXECUTED:
+    case RECORD_FAILED:
+    case RECORD_REJECTED:
+    case RECORD_COMPENSATED: break;
+    }
+    return DUE_NOT;
+}
 
 /* Makes sure that dues_change to this slot cannot fail. E_NOMEM: nothing changed. */
 enum status dues_reserve(struct dues *dues, const struct slot *slot) MUST_CHECK;

@@ -221,7 +221,14 @@ enum status segment_list(const char *directory, const char *prefix, const struct
 uint64_t segment_file_bytes(const struct io *io, const char *directory, uint64_t number);
 enum status segment_add(
     struct journal *journal, const struct segment *segment, struct err *err) MUST_CHECK;
-struct segment *segment_get(struct journal *journal, uint64_t number);
+static inline struct segment *segment_get(struct journal *journal, uint64_t number)
+{
+    if (journal->segments_count == 0 || number < journal->segments[0].number ||
+        number - journal->segments[0].number >= journal->segments_count) {
+        return NULL;
+    }
+    return &journal->segments[number - journal->segments[0].number];
+}
 /* A descriptor to read a segment with. */
 enum status segment_fd(
     struct journal *journal, struct segment *segment, int *ret_fd, struct err *err) MUST_CHECK;

@@ -398,32 +398,47 @@ static enum status recovery_start(struct recovery *recovery, uint64_t *ret_until
     return OK;
 }
 
+/* Counts the records of a part, and enters what is due. Each start reads every slot, and most are
+ * settled: they have no due and are only counted. */
+static enum status part_fold(struct journal *journal, const struct part *part)
+{
+    for (uint32_t i = 0; i < part->end; i++) {
+        const struct slot *slot = &part->slots[i];
+        if (slot->place == 0) {
+            continue;
+        }
+        struct segment *segment = segment_get(journal, place_segment(slot->place));
+        if (segment != NULL) {
+            segment->live++;
+        }
+        store_tally_add(
+            &journal->tally, (enum record_kind)slot->kind, (enum record_status)slot->status, true);
+        if (slot_group(slot) == DUE_NOT && slot->status != RECORD_UNKNOWN) {
+            continue;
+        }
+        enum status status = dues_reserve(&journal->dues, slot);
+        if (status != OK) {
+            return status;
+        }
+        dues_change(&journal->dues, NULL, slot, DUE_CHANGED_UNKNOWN);
+    }
+    return OK;
+}
+
 /* Makes the dues and the counts from the index. */
 static enum status index_fold(struct journal *journal)
 {
+    enum status status = OK;
     dues_release(&journal->dues);
     dues_init(&journal->dues, journal->mem);
     journal->tally = (struct store_tally){.counts = {{0}}};
     for (size_t i = 0; i < journal->segments_count; i++) {
         journal->segments[i].live = 0;
     }
-    for (unsigned part = 0; part < INDEX_PARTS; part++) {
-        struct slot *slot = index_next(&journal->index, part, NULL);
-        for (; slot != NULL; slot = index_next(&journal->index, part, slot)) {
-            struct segment *segment = segment_get(journal, place_segment(slot->place));
-            if (segment != NULL) {
-                segment->live++;
-            }
-            store_tally_add(&journal->tally, (enum record_kind)slot->kind,
-                (enum record_status)slot->status, true);
-            enum status status = dues_reserve(&journal->dues, slot);
-            if (status != OK) {
-                return status;
-            }
-            dues_change(&journal->dues, NULL, slot, DUE_CHANGED_UNKNOWN);
-        }
+    for (unsigned part = 0; part < INDEX_PARTS && status == OK; part++) {
+        status = part_fold(journal, &journal->index.parts[part]);
     }
-    return OK;
+    return status;
 }
 
 /* Through the page cache whatever the way: the remains of a file that was cut may end anywhere. */

@@ -122,15 +122,6 @@ enum status segment_add(struct journal *journal, const struct segment *segment, 
     return OK;
 }
 
-struct segment *segment_get(struct journal *journal, uint64_t number)
-{
-    if (journal->segments_count == 0 || number < journal->segments[0].number ||
-        number - journal->segments[0].number >= journal->segments_count) {
-        return NULL;
-    }
-    return &journal->segments[number - journal->segments[0].number];
-}
-
 void segment_forget_fd(struct journal *journal, struct segment *segment)
 {
     if (segment->fd >= 0) {
