@@ -329,6 +329,10 @@ void buffer_release(struct buffer *buffer, const struct mem *mem);
 enum status slot_set(struct journal *journal, struct slot *found, const struct slot *slot,
     int64_t changed_ms) MUST_CHECK;
 void slot_drop(struct journal *journal, struct slot *slot);
+/* Adds a slot that was appended to the index to its counts and dues. E_NOMEM: it did not. */
+enum status slot_count(struct journal *journal, const struct slot *slot) MUST_CHECK;
+/* Empties the index, with its counts and dues. */
+void slots_clear(struct journal *journal);
 
 /* inherited.c: the table's. */
 enum status journal_chains(

@@ -107,14 +107,13 @@ static enum status fold_record(
         err_prefix(err, "segment %" PRIu64 " offset %" PRIu64, place_segment(place), frame->offset);
         return status;
     }
+    struct journal *journal = recovery->journal;
     struct slot slot = slot_of(&record, place);
     if (place >= recovery->copied[slot_part(&slot)]) {
-        status = index_put(&recovery->journal->index, &slot);
-        if (status != OK) {
-            return err_set(err, status, "out of memory for the index");
-        }
+        struct slot *found = index_find(&journal->index, &record.key.hash);
+        status = slot_set(journal, found, &slot, record.updated_ms);
     }
-    return OK;
+    return status == OK ? OK : err_set(err, status, "out of memory for the index");
 }
 
 static const char *fold_touch(struct recovery *recovery, const struct frame *frame, uint64_t place)
@@ -388,57 +387,13 @@ static enum status recovery_start(struct recovery *recovery, uint64_t *ret_until
     if (snapshot_load(journal, recovery->copied, &recovery->at, ret_until)) {
         return OK;
     }
-    index_release(&journal->index);
-    index_init(&journal->index, journal->mem);
+    slots_clear(journal);
     memset(recovery->copied, 0, sizeof recovery->copied);
     recovery->at = journal->segments[0].mark;
     if (recovery->at.place != place_make(journal->segments[0].number, JOURNAL_BLOCK_BYTES)) {
         return corrupt_at(recovery, journal->segments[0].number, 0, "it has no beginning", err);
     }
     return OK;
-}
-
-/* Counts the records of a part, and enters what is due. Each start reads every slot, and most are
- * settled: they have no due and are only counted. */
-static enum status part_fold(struct journal *journal, const struct part *part)
-{
-    for (uint32_t i = 0; i < part->end; i++) {
-        const struct slot *slot = &part->slots[i];
-        if (slot->place == 0) {
-            continue;
-        }
-        struct segment *segment = segment_get(journal, place_segment(slot->place));
-        if (segment != NULL) {
-            segment->live++;
-        }
-        store_tally_add(
-            &journal->tally, (enum record_kind)slot->kind, (enum record_status)slot->status, true);
-        if (slot_group(slot) == DUE_NOT && slot->status != RECORD_UNKNOWN) {
-            continue;
-        }
-        enum status status = dues_reserve(&journal->dues, slot);
-        if (status != OK) {
-            return status;
-        }
-        dues_change(&journal->dues, NULL, slot, DUE_CHANGED_UNKNOWN);
-    }
-    return OK;
-}
-
-/* Makes the dues and the counts from the index. */
-static enum status index_fold(struct journal *journal)
-{
-    enum status status = OK;
-    dues_release(&journal->dues);
-    dues_init(&journal->dues, journal->mem);
-    journal->tally = (struct store_tally){.counts = {{0}}};
-    for (size_t i = 0; i < journal->segments_count; i++) {
-        journal->segments[i].live = 0;
-    }
-    for (unsigned part = 0; part < INDEX_PARTS && status == OK; part++) {
-        status = part_fold(journal, &journal->index.parts[part]);
-    }
-    return status;
 }
 
 /* Through the page cache whatever the way: the remains of a file that was cut may end anywhere. */
@@ -475,7 +430,7 @@ static enum status recovery_cut(struct recovery *recovery, struct err *err)
                              "cannot prepare the end of segment %" PRIu64, journal->tail.number);
 }
 
-static enum status recovery_finish(struct recovery *recovery, struct err *err)
+static void recovery_finish(struct recovery *recovery)
 {
     struct journal *journal = recovery->journal;
     journal->next = recovery->at;
@@ -487,8 +442,6 @@ static enum status recovery_finish(struct recovery *recovery, struct err *err)
     journal->fence = recovery->at.fence;
     journal->head.moment = recovery->at.moment;
     store_clock_init(&journal->clock, journal->clock.clock, &recovery->at.moment);
-    enum status status = index_fold(journal);
-    return status == OK ? OK : err_set(err, status, "out of memory for the dues");
 }
 
 enum status journal_recover(struct journal *journal, struct err *err)
@@ -511,7 +464,7 @@ enum status journal_recover(struct journal *journal, struct err *err)
             place_offset(recovery->at.place), "the journal ends before its saved index does", err);
     }
     if (status == OK) {
-        status = recovery_finish(recovery, err);
+        recovery_finish(recovery);
     }
     if (status == OK && !journal->read_only) {
         status = recovery_cut(recovery, err);

@@ -382,8 +382,15 @@ static bool slot_load(
     if (segment == NULL || segment->squeezed) {
         return number < journal->segments[0].number || segment != NULL;
     }
-    return index_part_append(&journal->index, part, &slot) ||
-           index_put(&journal->index, &slot) == OK;
+    if (!index_part_append(&journal->index, part, &slot)) {
+        const struct slot *found = index_seek(&journal->index, slot.key_high, slot.key_low);
+        bool is_twice =
+            found != NULL && found->key_high == slot.key_high && found->key_low == slot.key_low;
+        if (is_twice || index_put(&journal->index, &slot) != OK) {
+            return false;
+        }
+    }
+    return slot_count(journal, &slot) == OK; /* while it is in the processor's cache */
 }
 
 static bool part_load(
@@ -501,8 +508,7 @@ bool snapshot_load(struct journal *journal, uint64_t ret_copied[INDEX_PARTS], st
     }
     bool loaded = false;
     for (size_t i = count; i > 0 && !loaded; i--) {
-        index_release(&journal->index);
-        index_init(&journal->index, journal->mem);
+        slots_clear(journal);
         loaded = file_load(journal, numbers[i - 1], ret_copied, ret_mark, ret_until);
     }
     mem_free(journal->mem, numbers);

@@ -467,11 +467,37 @@ enum status slot_set(
     return OK;
 }
 
+/* Most slots that a start loads are settled: they have no due and are only counted. */
+enum status slot_count(struct journal *journal, const struct slot *slot)
+{
+    if (slot_group(slot) != DUE_NOT || slot->status == RECORD_UNKNOWN) {
+        enum status status = dues_reserve(&journal->dues, slot);
+        if (status != OK) {
+            return status;
+        }
+        dues_change(&journal->dues, NULL, slot, DUE_CHANGED_UNKNOWN);
+    }
+    live_add(journal, slot, 1);
+    return OK;
+}
+
 void slot_drop(struct journal *journal, struct slot *slot)
 {
     live_add(journal, slot, -1);
     dues_change(&journal->dues, slot, NULL, DUE_CHANGED_UNKNOWN);
     index_remove(&journal->index, slot);
+}
+
+void slots_clear(struct journal *journal)
+{
+    index_release(&journal->index);
+    index_init(&journal->index, journal->mem);
+    dues_release(&journal->dues);
+    dues_init(&journal->dues, journal->mem);
+    journal->tally = (struct store_tally){.counts = {{0}}};
+    for (size_t i = 0; i < journal->segments_count; i++) {
+        journal->segments[i].live = 0;
+    }
 }
 
 static void undo_all(struct journal *journal)
