@@ -4,6 +4,7 @@
     server = make_server(env=kill.env)
     kill.at(3)                  before the third step from now on: a write, a flush, a connection
     kill.at(1, "execution.started", after=True)     right after what is written first with that text
+    kill.is_reached()           it has been done, or is being done
     kill.name()                 what that step was; empty: it lives
 """
 import mmap
@@ -37,6 +38,12 @@ class KilledAt:
 
     def count(self):
         return FORM.unpack(self.shared)[1]
+
+    def is_reached(self):
+        """The step was counted: the program has ended there, or does so at once. What it wrote
+        may be seen before it is gone."""
+        step, count, *_ = FORM.unpack(self.shared)
+        return 0 < step <= count
 
     def name(self):
         return FORM.unpack(self.shared)[2].rstrip(b"\0").decode()
