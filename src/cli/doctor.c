@@ -206,11 +206,12 @@ static void check_keys(struct doctor *doctor, const struct inspect_facts *facts)
         examine(doctor, VERDICT_PASS, "unknown", NULL, "none");
         return;
     }
-    int64_t seconds = (cli_now_ms() - facts->unknown_since_ms) / 1000;
+    int64_t now_ms = facts->shared ? facts->time_ms : cli_now_ms();
+    int64_t seconds = (now_ms - facts->unknown_since_ms) / 1000;
     examine(doctor, VERDICT_WARN, "unknown",
         "once ls --status unknown, then once why and once resolve", "%s, the oldest for %s",
         COUNTED(facts->unknown, "unknown operation", "unknown operations"),
-        text_put_duration(age, seconds * 1000));
+        text_put_duration(age, seconds > 0 ? seconds * 1000 : 0)); /* a clock may step back */
 }
 
 /* Leases and windows use the server's clock, so this machine's is only information. */

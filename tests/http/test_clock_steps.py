@@ -427,3 +427,12 @@ effects: {{order.paid: {{connector: bus, retry: {{backoff: 10ms}}}}}}
         assert [entry["outcome"]["reason"] for entry in entries
             if entry["type"] == "effect.retried"][:1] == [
             "waited too long for the broker; nothing was sent"], entries
+
+
+def test_doctor_works_though_the_clock_is_behind_an_unknown_operation(tmp_path):
+    shell = Shell(tmp_path)
+    shell.run("run", "--idempotency-key", "k", "--", "sh", "-c", "kill -9 $$")
+    shell.clock.step(-MINUTES_S)
+    code, out, _ = shell.run("doctor")
+    assert code == 0 and "1 unknown operation, the oldest for 0s" in out, out
+    assert "behind the store's last entry" in out, out
