@@ -61,11 +61,11 @@ static int print_json(const struct verify_result *result, double seconds)
     jsonw_u64(json, "last_seq", result->last_seq);
     jsonw_str(json, "last_hash", text_put_hex(hash, result->last_hash.bytes, 32));
     jsonw_u64(json, "last_checkpoint_seq", result->last_checkpoint_seq);
-    if (result->inherits) {
+    if (result->inherits || result->shared) {
         jsonw_u64(json, "chains", result->chains);
+        jsonw_u64(json, "removed", result->removed);
     }
     if (result->shared) {
-        jsonw_u64(json, "chains", result->chains);
         jsonw_u64(json, "unchained", result->unchained);
         jsonw_bool(json, "unsettled", result->unsettled);
     }
@@ -170,6 +170,10 @@ static int print_text(const struct verify_result *result, double seconds)
         print_shared(result, seconds);
     } else {
         print_journal(result, seconds);
+    }
+    if (result->removed > 0) {
+        out_text("removed after their retention, and not checked: %s at the start of chains\n",
+            COUNTED(result->removed, "entry", "entries"));
     }
     if (result->redecided + result->not_redecidable > 0) {
         out_text("decided again: %llu; begun before what is kept: %llu\n",

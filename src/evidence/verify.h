@@ -88,6 +88,7 @@ struct verify_result {
     bool inherits;         /* the journal has chains of the store that it was copied from */
     bool shared;           /* a store of several chains: the next members are set */
     uint64_t chains;       /* of evidence */
+    uint64_t removed;      /* entries that the store says it removed after their retention */
     uint64_t unchained;    /* applications' decisions not chained yet: not damage */
     bool unsettled;        /* others wrote all the time: the newest records were not compared */
     bool has_ends;         /* the store says where its chains end */

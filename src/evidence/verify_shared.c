@@ -646,6 +646,7 @@ static void check_ends(struct shared *shared)
     const struct shared_chain *chains = shared->chains.items;
     for (size_t i = 0; i < shared->chains.count; i++) {
         const struct shared_chain *chain = &chains[i];
+        shared->result.removed += chain->stored.removed_seq;
         shared->result.unchained += chain->stored.unchained;
         if (is_outside(shared, chain) && shared->outside.seq > chain->seq) {
             damage(shared, chain, NULL, "older than the checkpoint, which covers entry %llu",
@@ -875,6 +876,7 @@ enum status verify_inherited_run(
         result->chains = all->chains;
         result->entries = all->entries;
         result->checkpoints = all->checkpoints;
+        result->removed = all->removed;
         result->redecided = all->redecided;
         result->not_redecidable = all->not_redecidable;
     }

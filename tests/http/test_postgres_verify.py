@@ -94,6 +94,18 @@ def test_decisions_that_are_not_chained_yet_are_counted_and_no_damage(place):
     assert place.verify()["unchained"] == 0
 
 
+def test_entries_removed_after_their_retention_are_counted(place):
+    place.fill()
+    before = place.verify()
+    assert before["removed"] == 0 and "removed" not in place.once("verify").stdout
+    dropped = place.sql("SELECT keep_partitions(clock_timestamp() + interval '70 days', '1 day')")
+    assert int(dropped) > 0
+    assert place.run("after").returncode == 0
+    found = place.verify()
+    assert found["ok"] and found["removed"] == before["entries"] and found["entries"] == 2, found
+    assert f"not checked: {before['entries']} entries" in place.once("verify").stdout
+
+
 def test_an_application_that_is_chained_late_is_put_in_order(place):
     """A process decides on the operation before the application's own entry is in a chain."""
     said = json.loads(place.sql("SELECT once_begin('shop', 'k', lease => '10ms')"))
