@@ -45,6 +45,7 @@ static bool on_chain(void *context, const struct store_chain *chain)
         struct store_chain *chains =
             cap > CHAINS_MAX ? NULL : mem_resize(&mem_libc, state->chains, cap * sizeof *chains);
         if (chains == NULL) {
+            state->chains_left_out = true;
             return false;
         }
         state->chains = chains;
@@ -80,6 +81,7 @@ static enum status state_read(
     struct store_counts counts;
     struct store_batch batch = {.arena = &self->records};
     state->chain_count = 0;
+    state->chains_left_out = false;
     state->unchained = 0;
     enum status status = store->ops->chains(store, on_chain, state, err);
     status = status == OK ? store->ops->read(store, &batch, err) : status;
@@ -87,8 +89,8 @@ static enum status state_read(
     if (status != OK) {
         return status;
     }
-    if (state->chains == NULL) {
-        return err_set(err, E_NOMEM, "out of memory for the chains");
+    if (state->chains_left_out) {
+        return err_set(err, E_NOMEM, "out of memory for the chains, or more than %d", CHAINS_MAX);
     }
     ASSERT(batch.fence_first > 0);
     state->fence = batch.fence_first - 1;

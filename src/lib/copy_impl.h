@@ -19,6 +19,7 @@ struct copy_state {
     struct store_chain *chains;
     size_t chain_count;
     size_t chain_cap;
+    bool chains_left_out; /* there was no room for one */
     uint64_t unchained;
     uint64_t fence; /* the highest given out */
     int64_t time_ms;

@@ -276,6 +276,14 @@ def test_a_copy_in_which_nothing_was_decided_has_no_entries_of_its_own(filled, t
 
 
 @pytest.mark.parametrize("kind", ["journal", "postgres", "redis"])
+def test_a_store_that_no_process_has_written_to_is_copied(place, kind):
+    source, target = place("postgres", "empty"), place(kind, "target")
+    assert "has 0 records and 0 entries in 0 chains" in copied(source, target).stdout
+    assert once("run", "--store", target, "-k", "k", "--", "echo", "mine").returncode == 0
+    assert verified(target)["entries"] == 2
+
+
+@pytest.mark.parametrize("kind", ["journal", "postgres", "redis"])
 def test_a_source_that_is_served_is_refused(place, kind, tmp_path):
     source = place(kind, "served")
     server = At(source)
