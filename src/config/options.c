@@ -125,8 +125,9 @@ const struct config_option config_options[] = {
         .unsure = "Leave it."),
     ROW("evidence.retain", DURATION, AT(retain_ms), .fallback = "400d", .min = HOUR_MS,
         .max = 36500 * DAY_MS, .at_start = true, .env = "ONCE_EVIDENCE_RETAIN",
-        .help = "How long evidence is kept. Older segments are moved to archive/, after an entry "
-                "that records it. Live operations stay whatever their age.",
+        .help = "How long evidence is kept. A journal moves older segments to archive/, after an "
+                "entry that records it; PostgreSQL and Redis remove older evidence for good. Live "
+                "operations stay whatever their age.",
         .unsure = "Thirteen months: what auditors ask about."),
     ROW("evidence.checkpoint_every", DURATION, AT(checkpoint_every_ms), .fallback = "60s",
         .min = SECOND_MS, .max = DAY_MS, .at_start = true, .env = "ONCE_EVIDENCE_CHECKPOINT_EVERY",

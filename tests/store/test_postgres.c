@@ -1119,6 +1119,23 @@ static void evidence_past_its_retention_goes_with_its_partition(void **state)
     assert_int_equal(ask_sql(own, "SELECT seq FROM removals WHERE hash = sha256('b')"), 7);
 }
 
+static void a_retention_of_an_hour_removes_evidence_too(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct store_options options = {.clock = &kit_clock, .retain_ms = 3600000};
+    struct store *store = NULL;
+    assert_int_equal(store_open(own->url, &options, &store, &err), OK);
+    run_sql(own, "CREATE TABLE entries_2022_03 PARTITION OF entries"
+                 " FOR VALUES FROM ('2022-03-01 00:00+00') TO ('2022-04-01 00:00+00')");
+    struct record record = kit_record(1, 1);
+    assert_int_equal(kit_put(store, &record, 0), OK);
+    assert_int_equal(kit_maintain(store, KIT_NOW + 20000, &err), OK);
+    assert_int_equal(ask_sql(own, "SELECT (to_regclass('entries_2022_03') IS NULL)::int"), 1);
+    assert_int_equal(ask_sql(own, "SELECT count(*) FROM entries"), 1); /* kept for a day */
+    assert_int_equal(store->ops->close(store, &err), OK);
+}
+
 /* ---- the schema -------------------------------------------------------------------------- */
 
 static void the_schema_can_be_migrated_again_and_a_newer_one_is_refused(void **state)
@@ -1197,6 +1214,7 @@ int main(void)
         OWN(a_server_that_lost_our_commits_is_an_older_copy),
         OWN(a_record_of_a_prepared_batch_is_not_forgotten),
         OWN(evidence_past_its_retention_goes_with_its_partition),
+        OWN(a_retention_of_an_hour_removes_evidence_too),
         OWN(the_schema_can_be_migrated_again_and_a_newer_one_is_refused),
         OWN(what_is_wrong_with_a_database_is_named),
     };

@@ -17,6 +17,7 @@ enum {
     KEEP_EVERY_MS = 60000,
 };
 
+#define RETAIN_MS_MIN (INT64_C(86400000)) /* keep_partitions refuses less; a month goes whole */
 #define SILENT_MS_MAX (INT64_C(30) * 86400000) /* a process silent for this long has ended */
 
 /* Runs one statement in its own transaction. */
@@ -79,7 +80,8 @@ static enum status keep(struct pg_store *self, struct err *err)
     self->keep_at_ms = pg_boot_ms(self) + KEEP_EVERY_MS;
     if (self->mark_ms > 0) { /* something was committed */
         args_time(&self->link.args, self->mark_ms);
-        args_int8(&self->link.args, self->retain_ms);
+        args_int8(
+            &self->link.args, self->retain_ms > RETAIN_MS_MIN ? self->retain_ms : RETAIN_MS_MIN);
         status = run(self, PG_KEEP, NULL, err);
     }
     if (status == OK) {
