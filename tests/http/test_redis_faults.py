@@ -546,6 +546,8 @@ def doctor(server, url):
 
 @pytest.mark.parametrize("words, replicas, options, said", [
     ("CONFIG SET appendonly no", 0, "", "appendonly is no"),
+    ("CONFIG SET appendfsync no", 0, "", "appendfsync is no: a crash of the server's machine loses"
+        " about half a minute"),
     ("ACL SETUSER default -config", 0, "", "appendonly or appendfsync cannot be read"),
     ("PING", 1, "", "1 replica and no wait= in the URL"),
     ("PING", 1, "?wait=2", "wait=2, and 1 replica is connected")])

@@ -167,9 +167,9 @@ static void append_check(struct redis *self, struct slice info)
                           "survives a crash of the server is not known");
     } else if (!slice_is(value, "always")) {
         caution_add(self,
-            "appendfsync is %.*s: a crash of the server's machine loses about a "
-            "second of what it acknowledged",
-            SLICE_ARGS(value));
+            "appendfsync is %.*s: a crash of the server's machine loses about %s of what it "
+            "acknowledged",
+            SLICE_ARGS(value), slice_is(value, "no") ? "half a minute" : "a second");
     }
     freeReplyObject(reply);
 }
