@@ -469,6 +469,25 @@ def test_the_example_of_the_page_places_an_order_once(store, shop, key):
     assert store.sql(f"SELECT count(*) FROM records WHERE key = '{key}x'") == "0"  # rolled back
 
 
+def test_the_example_works_with_psycopg_3_after_the_changes_that_the_page_names(store, key):
+    psycopg = pytest.importorskip("psycopg")
+    page = (ROOT / "docs/postgres-functions.md").read_text()
+    code, names = re.search(r"```python\n(.*?)```", page, re.S).group(1), {}
+    table = page[page.index("| psycopg2 | psycopg 3 |"):].split("\n\n")[0]
+    for old, new in re.findall(r"^\| (`.*?) \| (.*?) \|$", table, re.M):
+        for here, there in zip(re.findall("`(.*?)`", old), re.findall("`(.*?)`", new)):
+            assert here in code
+            code = code.replace(here, there)
+    exec(code, names)  # pylint: disable=exec-used
+    with psycopg.connect(f"postgres://shop@127.0.0.1:{store.server.port}/once") as shop:
+        order = {"item": "book"}
+        assert [names["place_order"](shop, key, order) for _ in range(2)] == [{"order": key}] * 2
+        with pytest.raises(psycopg.Error):
+            names["place_order"](shop, key + "x", {"item": {}})
+    assert store.server.sql(f"SELECT count(*) FROM orders WHERE id = '{key}'") == "1"
+    assert store.sql(f"SELECT count(*) FROM records WHERE key = '{key}x'") == "0"  # rolled back
+
+
 NODE = """
 const pg = require("pg");
 (async () => {
