@@ -1136,6 +1136,19 @@ static void a_retention_of_an_hour_removes_evidence_too(void **state)
     assert_int_equal(store->ops->close(store, &err), OK);
 }
 
+static void a_process_whose_machine_slept_for_a_month_goes_on(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct record record = kit_record(1, 1);
+    assert_int_equal(kit_put(own->store, &record, 0), OK);
+    assert_int_equal(kit_maintain(own->store, KIT_NOW + 20000, &err), OK);
+    assert_int_equal(kit_maintain(own->store, KIT_NOW + INT64_C(31) * 86400000, &err), OK);
+    assert_int_equal(ask_sql(own, "SELECT count(*) FROM chains WHERE ended_at IS NULL"), 1);
+    record = kit_record(2, 1);
+    assert_int_equal(kit_put(own->store, &record, 0), OK);
+}
+
 /* ---- the schema -------------------------------------------------------------------------- */
 
 static void the_schema_can_be_migrated_again_and_a_newer_one_is_refused(void **state)
@@ -1215,6 +1228,7 @@ int main(void)
         OWN(a_record_of_a_prepared_batch_is_not_forgotten),
         OWN(evidence_past_its_retention_goes_with_its_partition),
         OWN(a_retention_of_an_hour_removes_evidence_too),
+        OWN(a_process_whose_machine_slept_for_a_month_goes_on),
         OWN(the_schema_can_be_migrated_again_and_a_newer_one_is_refused),
         OWN(what_is_wrong_with_a_database_is_named),
     };

@@ -77,14 +77,16 @@ static enum status chain(struct pg_store *self, struct err *err)
 static enum status keep(struct pg_store *self, struct err *err)
 {
     enum status status = OK;
-    self->keep_at_ms = pg_boot_ms(self) + KEEP_EVERY_MS;
+    int64_t now_ms = pg_boot_ms(self);
+    bool slept = now_ms > self->keep_at_ms + SILENT_MS_MAX / 2;
+    self->keep_at_ms = now_ms + KEEP_EVERY_MS;
     if (self->mark_ms > 0) { /* something was committed */
         args_time(&self->link.args, self->mark_ms);
         args_int8(
             &self->link.args, self->retain_ms > RETAIN_MS_MIN ? self->retain_ms : RETAIN_MS_MIN);
         status = run(self, PG_KEEP, NULL, err);
     }
-    if (status == OK) {
+    if (status == OK && !slept) { /* else our own heart has not beaten yet */
         args_time(&self->link.args, pg_time_now(self).time_ms - SILENT_MS_MAX);
         status = run(self, PG_FOLD, NULL, err);
     }
