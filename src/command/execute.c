@@ -290,7 +290,7 @@ static enum status settle_question(
     for (size_t i = 0; is_answered && i < command->not_executed_count; i++) {
         is_not = is_not || command->not_executed[i] == out->status;
     }
-    bool is_quiet = call->now_ms - call->record->updated_ms >= command->quiet_ms;
+    bool is_quiet = call->quiet_ms >= command->quiet_ms;
     if (is_executed) {
         outcall_settle(out, request, &engine->outcome_body);
         request->kind = REQUEST_RESOLVE;

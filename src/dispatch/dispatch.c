@@ -565,6 +565,7 @@ enum status dispatch_new(
     dispatch->server = options->server;
     dispatch->spool_dir = options->spool_dir;
     dispatch->logs = options->logs;
+    clock_system(&dispatch->clock);
     dispatch->arrival.run = on_arrival;
     dispatch->lost_deadline.due = on_lost;
     dispatch->spooled.setting = "limits.in_flight_bytes_max";

@@ -137,6 +137,7 @@ struct dispatch_call {
     const struct record *record; /* in_progress and held by us; for a question: unknown */
     struct slice body;           /* kept with the record, decrypted; may be empty */
     int64_t now_ms;              /* the store's time when the record was claimed or read */
+    int64_t quiet_ms;            /* of a question: how long it has certainly been unknown */
     bool asks;                   /* it is a question, which must have no effect */
     uint64_t random;             /* for jitter */
     char request_id[UUID_TEXT_BYTES];

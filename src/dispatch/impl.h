@@ -64,12 +64,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/spool.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/rate.h"
 #include "dispatch/turns.h"
 #include "engine/query.h"
 #include "net/loop.h"
+#include "outcall/quiet.h"
 
 enum {
     JOBS_MAX = 1 << 17,                /* 20 MiB; any more stay in the store until there is room */
@@ -228,6 +230,7 @@ struct dispatch {
     struct door *door;
     struct http_server *server;
     const char *spool_dir;
+    struct clock clock; /* for the time that the machine slept */
     const struct vault *vault;
     bool logs;
     struct upstreams *upstreams;
@@ -244,6 +247,7 @@ struct dispatch {
     struct turns_item *found_last;
     unsigned reads;
     unsigned questions;
+    struct quiet_watch watch; /* of the store's time, for questions */
     unsigned runs;
     bool is_oldest_due; /* a worker has set its oldest_deadline */
     /* To loop 0. */

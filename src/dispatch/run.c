@@ -621,6 +621,19 @@ static bool take_place(struct dispatching *run, int64_t *ret_wait_ms)
     return run->has_place;
 }
 
+/* How long the lost attempt has been quiet (outcall/quiet.h), by the read of its record. */
+static int64_t quiet_ms_of(struct dispatching *run)
+{
+    struct dispatch *dispatch = dispatch_of(run);
+    const struct engine_call *read = &run->read.call;
+    int64_t awake_ms = read->boot_ms - clock_asleep_ms(&dispatch->clock);
+    dispatch_lock(dispatch);
+    quiet_note(&dispatch->watch, read->now_ms, awake_ms);
+    int64_t quiet_ms = quiet_for_ms(&dispatch->watch, run->record.updated_ms, read->now_ms);
+    dispatch_unlock(dispatch);
+    return quiet_ms;
+}
+
 static void ask(struct dispatching *run)
 {
     int64_t wait_ms = 0;
@@ -630,6 +643,7 @@ static void ask(struct dispatching *run)
         return;
     }
     run->call.now_ms = run->read.call.now_ms;
+    run->call.quiet_ms = quiet_ms_of(run);
     run->call.body = run->read.request_body;
     move(run, JOB_CALLING);
     call(run);

@@ -96,9 +96,9 @@ enum next_step next_after_attempt(
     return NEXT_UNKNOWN;
 }
 
-int64_t next_quiet_ms(const struct config_lookup *lookup, int64_t unknown_since_ms, int64_t now_ms)
+int64_t next_quiet_ms(const struct config_lookup *lookup, int64_t quiet_ms)
 {
-    int64_t left_ms = unknown_since_ms + lookup->quiet_ms - now_ms;
+    int64_t left_ms = lookup->quiet_ms - quiet_ms;
     return left_ms > 0 ? left_ms : 0;
 }
 

@@ -83,8 +83,9 @@ bool next_may_have_happened(const struct next_facts *facts, bool is_readable);
 /* Whether no attempt is left. */
 bool next_is_used_up(const struct next_facts *facts);
 
-/* NX7: how long until "not executed" is accepted; 0: now. */
-int64_t next_quiet_ms(const struct config_lookup *lookup, int64_t unknown_since_ms, int64_t now_ms);
+/* NX7: how long until "not executed" is accepted of an attempt that has been quiet for quiet_ms;
+ * 0: now. */
+int64_t next_quiet_ms(const struct config_lookup *lookup, int64_t quiet_ms);
 /* The pause before the next question: as long as it has been unknown, so that pauses double. */
 int64_t next_question_ms(
     const struct config_lookup *lookup, int64_t unknown_since_ms, int64_t now_ms);

@@ -656,7 +656,7 @@ static void put_answer(
     request->reason = slice_str(call->out->reason);
     /* By the time of the question: an attempt that was still in progress then may not be known to
      * the provider. */
-    int64_t quiet_ms = next_quiet_ms(lookup, record->updated_ms, call->now_ms);
+    int64_t quiet_ms = next_quiet_ms(lookup, call->quiet_ms);
     enum outcall_verdict answer = answer_of(call, sending);
     if (answer == VERDICT_EXECUTED) {
         put_step(call, sending, request, NEXT_ACKNOWLEDGED, 0);

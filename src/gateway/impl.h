@@ -15,6 +15,7 @@
 #include "gateway/refusals.h"
 #include "http/fields.h"
 #include "outcall/outcall.h"
+#include "outcall/quiet.h"
 
 struct reconciling;
 struct schedule;
@@ -32,10 +33,10 @@ struct gateway {
     struct upstreams *upstreams;
     struct reconciling *reconciling; /* questions to upstreams about unknown operations */
     unsigned reconciling_count;
-    struct reconcile_watch watch; /* of the engine's time, for reconcile.quiet */
-    struct schedule *schedule;    /* reconcile_schedule.c */
-    struct spool_budget spooled;  /* bytes of all bodies and answers in flight */
-    atomic_bool is_cut;           /* no upstream may be called any more */
+    struct quiet_watch watch;    /* of the engine's time, for reconcile.quiet */
+    struct schedule *schedule;   /* reconcile_schedule.c */
+    struct spool_budget spooled; /* bytes of all bodies and answers in flight */
+    atomic_bool is_cut;          /* no upstream may be called any more */
     /* Read by gateway_is_idle. Each is raised before is_cut is read: either gateway_cut sees the
      * count, or the caller sees that the gateway is cut. */
     atomic_uint busy;      /* questions and rounds in progress */

@@ -86,11 +86,10 @@ static bool is_quiet(struct gateway *gateway, const struct config_route *route,
 {
     int64_t awake_ms = read->boot_ms - clock_asleep_ms(&gateway->clock);
     (void)pthread_mutex_lock(&gateway->lock);
-    reconcile_watch(&gateway->watch, read->now_ms, awake_ms);
-    bool is_quiet =
-        reconcile_is_quiet(&route->reconcile, &gateway->watch, record->updated_ms, read->now_ms);
+    quiet_note(&gateway->watch, read->now_ms, awake_ms);
+    int64_t quiet_ms = quiet_for_ms(&gateway->watch, record->updated_ms, read->now_ms);
     (void)pthread_mutex_unlock(&gateway->lock);
-    return is_quiet;
+    return quiet_ms >= route->reconcile.quiet_ms;
 }
 
 static void wait_for(struct reconciling *reconciling, struct reconcile_wait *wait)

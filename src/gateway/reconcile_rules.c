@@ -8,8 +8,6 @@
 #include "base/percent.h"
 #include "http/chars.h"
 
-enum { STEP_MS_MIN = 10 }; /* two clocks read to the millisecond differ by less */
-
 bool reconcile_is_not_executed(const struct config_reconcile *reconcile, unsigned status)
 {
     for (size_t i = 0; i < reconcile->not_executed_count; i++) {
@@ -139,25 +137,6 @@ void reconcile_key(struct slice key, struct buf *out)
         buf_char(out, key.data[i]);
     }
     buf_char(out, '"');
-}
-
-/* ---- when ---------------------------------------------------------------------------------- */
-
-void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t awake_ms)
-{
-    int64_t offset_ms = now_ms - awake_ms;
-    if (!watch->has_begun || offset_ms > watch->offset_ms + STEP_MS_MIN) {
-        *watch =
-            (struct reconcile_watch){.has_begun = true, .since_ms = now_ms, .offset_ms = offset_ms};
-    }
-}
-
-bool reconcile_is_quiet(const struct config_reconcile *reconcile,
-    const struct reconcile_watch *watch, int64_t unknown_ms, int64_t now_ms)
-{
-    ASSERT(watch->has_begun);
-    int64_t from_ms = unknown_ms > watch->since_ms ? unknown_ms : watch->since_ms;
-    return reconcile->quiet_ms == 0 || now_ms - from_ms >= reconcile->quiet_ms;
 }
 
 /* ---- names --------------------------------------------------------------------------------- */

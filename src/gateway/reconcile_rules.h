@@ -1,6 +1,6 @@
 /*
- * reconcile_rules: what the upstream is asked about an unknown operation, when, and what its answer
- * means (docs/unknown.md). Pure.
+ * reconcile_rules: what the upstream is asked about an unknown operation, and what its answer means
+ * (docs/unknown.md). Pure.
  *
  * Promises:  only a status that the configuration names settles anything. A client's key stays
  *            within its place in the template: it is percent-encoded, and no key leads to a
@@ -22,7 +22,7 @@ struct reconcile_statuses {
     struct judge_status named[2 * CONFIG_STATUSES_MAX];
 };
 /* What an answer means: an `executed` status is the outcome; a `not_executed` status frees the key
- * if the attempt is_quiet (reconcile_is_quiet); any other status, or no answer, leaves it
+ * if the attempt is_quiet (outcall/quiet.h); any other status, or no answer, leaves it
  * unknown. */
 struct judge_rules reconcile_rules(const struct config_reconcile *reconcile, bool is_quiet,
     struct reconcile_statuses *ret_statuses);
@@ -41,23 +41,6 @@ enum status reconcile_target(const char *template, const struct reconcile_names 
 /* Append the value of Idempotency-Key: bare, or an RFC 9651 string where necessary. Appends nothing
  * for a key that is not ASCII, which came through a different door. */
 void reconcile_key(struct slice key, struct buf *out);
-
-/* How long the engine's time has run evenly. The engine follows small steps of the wall clock and
- * counts the time that the machine slept. If either shortened the quiet time, a key would be freed
- * whose first request still runs. */
-struct reconcile_watch {
-    bool has_begun;
-    int64_t since_ms;  /* engine time of the first reading, or of the reading after the last step */
-    int64_t offset_ms; /* engine time minus the time that the machine was awake, since then */
-};
-/* Note a reading of both clocks: awake_ms is the boot clock without the time asleep
- * (clock_asleep_ms). Readings may come out of order. */
-void reconcile_watch(struct reconcile_watch *watch, int64_t now_ms, int64_t awake_ms);
-/* Whether, at now_ms, an operation has been unknown for so long that its attempt can no longer take
- * effect: for quiet_ms, measured from when it became unknown or from when the watch began,
- * whichever is later. All three are engine time. */
-bool reconcile_is_quiet(const struct config_reconcile *reconcile,
-    const struct reconcile_watch *watch, int64_t unknown_ms, int64_t now_ms);
 
 /* The parts of a scope (request_form_scope). */
 struct reconcile_scope {

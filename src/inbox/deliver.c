@@ -233,7 +233,7 @@ static void settle_question(struct dispatch_call *call, const struct config_sour
         outcall_settle(out, request, ret_body);
         request->kind = REQUEST_RESOLVE;
         request->reason = SLICE_LIT("the handler's server says that it happened");
-    } else if (verdict == VERDICT_RELEASED && unknown_ms >= config->quiet_ms) {
+    } else if (verdict == VERDICT_RELEASED && call->quiet_ms >= config->quiet_ms) {
         request->kind = REQUEST_RESOLVE;
         request->status = RECORD_PENDING;
         request->reason = SLICE_LIT("the handler's server says that it did not happen");

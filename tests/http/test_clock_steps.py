@@ -12,6 +12,7 @@ import time
 
 import pytest
 from fences import begin_body
+from inbox_help import source_yaml
 from once_gateway import DUPLICATES_FREE
 from once_server import BINARY, LONG, until
 from provider import Provider
@@ -19,6 +20,7 @@ from redis_servers import servers
 from shop import Shop, envelope
 from stepping_clock import SteppingClock
 from test_gateway_reconcile import wait_questions
+from test_inbox import send
 
 MINUTES_S = 600  # a step that no clock discipline makes
 SEEDS = range(8 if LONG else 1)
@@ -248,6 +250,69 @@ def test_a_sleep_of_the_machine_is_no_quiet_time(origin, make_gateway, tmp_path)
         assert time.monotonic() < end, answer
         time.sleep(0.2)
     assert answer.is_replay and origin.effects["a"] == 1
+
+
+QUIET = 'reconcile: {get: "/by-key/{key}", executed: [200], not_executed: [404], quiet: 8s}'
+
+
+def put_effect(server):
+    assert server.request("POST", "/v1/effects", {"effect_type": "pay.capture",
+        "idempotency_key": "k", "target": {}, "payload": {}})[0] == 202
+
+
+def put_command(server):
+    command = envelope("pay", idempotency_key="k")
+    assert server.request("POST", "/v1/commands", command)[0] == 504  # nobody knows
+
+
+def put_delivery(server):
+    assert send(server, "s", "stripe", "k")[0] == 200
+
+
+WORK = {
+    "effect": (put_effect, """
+connectors:
+  pay: {{url: "{url}", timeout: {{total: 500ms}},
+    lookup: {{get: "/by-key/{{idempotency_key}}", executed: 200, not_executed: 404, quiet: 8s}}}}
+effects:
+  pay.capture: {{connector: pay, retry: {{backoff: 10ms}},
+    request: {{path: /charge, headers: {{X-Key: "{{idempotency_key}}"}}}}}}
+"""),
+    "command": (put_command, """
+commands:
+  order.pay: {{class: I1, on_unknown: reconcile, timeout: 500ms, handler: "{url}/pay",
+    retry: {{backoff: 10ms}}, %s}}
+""" % QUIET.replace("{", "{{").replace("}", "}}")),
+    "delivery": (put_delivery, None)}
+
+
+@pytest.mark.parametrize("what", WORK)
+@pytest.mark.parametrize("steps", ["the wall clock", "a sleep"])
+def test_no_step_of_time_is_quiet_time_of_what_once_sends_by_itself(make_server, provider, secret,
+        tmp_path, what, steps):
+    """As for the gateway, above: a step of less than a minute, which the store's time follows, and
+    a sleep end no quiet time. The provider still has the request (P5)."""
+    clock = SteppingClock(tmp_path)
+    put, config = WORK[what]
+    config = "inbox:\n  sources:\n" + source_yaml("s", "stripe", provider, secret, QUIET +
+        "\non_unknown: reconcile\ntimeout: {first_byte: 500ms, total: 500ms}\n"
+        "retry: {backoff: 10ms}") if config is None else config.format(url=provider.url)
+    server = make_server(env=clock.env, config=config)
+    provider.slow_s = 4  # quiet is longer
+    provider.script("k", "slow")
+    put(server)
+    until(lambda: provider.questions > 0, "nobody asked")
+    if what == "effect":
+        server.stop()  # a process that stays rests until the end of the quiet time, by its loop
+    if steps == "a sleep":
+        clock.sleep(MINUTES_S)
+    else:
+        clock.step(50)
+    if what == "effect":
+        server.restart()
+    until(lambda: "k" in provider.effects, "no request took effect")
+    time.sleep(0.5)  # a second one that is under way would be counted
+    assert provider.effects == {"k": 1} and len(provider.of("k")) == 1
 
 
 # --- Steps at random, all the time ---

@@ -115,53 +115,6 @@ static void a_key_is_sent_in_a_form_that_names_it(void **state)
     check_key("a\nb", "");
 }
 
-static const struct config_reconcile quiet = {
-    .every_ms = 1000, .every_ms_max = 8000, .quiet_ms = 60000};
-
-static void quiet_counts_from_when_it_became_unknown(void **state)
-{
-    struct reconcile_watch watch = {0};
-    (void)state;
-    reconcile_watch(&watch, 1000000, 5000);
-    reconcile_watch(&watch, 1200000, 205000);
-    assert_false(reconcile_is_quiet(&quiet, &watch, 1100000, 1100000));
-    assert_false(reconcile_is_quiet(&quiet, &watch, 1100000, 1159999));
-    assert_true(reconcile_is_quiet(&quiet, &watch, 1100000, 1160000));
-    assert_true(reconcile_is_quiet(&usual, &watch, 1100000, 1100000)); /* quiet_ms is 0 */
-}
-
-/* What came before the watch may have been a step. */
-static void quiet_counts_from_the_first_reading_at_the_earliest(void **state)
-{
-    struct reconcile_watch watch = {0};
-    (void)state;
-    reconcile_watch(&watch, 1000000, 5000);
-    assert_false(reconcile_is_quiet(&quiet, &watch, 1, 1000000));
-    assert_false(reconcile_is_quiet(&quiet, &watch, 1, 1059999));
-    assert_true(reconcile_is_quiet(&quiet, &watch, 1, 1060000));
-    assert_true(reconcile_is_quiet(&usual, &watch, 1, 1000000));
-}
-
-static void a_step_that_the_engine_believes_begins_the_quiet_time_anew(void **state)
-{
-    struct reconcile_watch watch = {0};
-    (void)state;
-    reconcile_watch(&watch, 1000000, 5000);
-    reconcile_watch(&watch, 1020000, 25001);                            /* rounding is no step */
-    reconcile_watch(&watch, 1080000, 35000);                            /* 50 s ahead */
-    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1080000)); /* 20 s have passed */
-    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1139999));
-    assert_true(reconcile_is_quiet(&quiet, &watch, 1010000, 1140000));
-    reconcile_watch(&watch, 1030000, 35000); /* read before the step, noted after it */
-    reconcile_watch(&watch, 1090000, 45000);
-    assert_false(reconcile_is_quiet(&quiet, &watch, 1010000, 1139999));
-    assert_true(reconcile_is_quiet(&quiet, &watch, 1010000, 1140000));
-    for (int64_t i = 1; i <= 600; i++) { /* many small steps are one large one */
-        reconcile_watch(&watch, 1140000 + i * 105, 95000 + i * 5);
-    }
-    assert_false(reconcile_is_quiet(&quiet, &watch, 1140000, 1203000));
-}
-
 static void a_scope_of_the_gateway_is_read_and_no_other(void **state)
 {
     static const char *const others[] = {
@@ -221,9 +174,6 @@ int main(void)
         TEST(a_key_with_dot_segments_leads_nowhere),
         TEST(a_target_too_long_is_refused_and_leaves_nothing),
         TEST(a_key_is_sent_in_a_form_that_names_it),
-        TEST(quiet_counts_from_when_it_became_unknown),
-        TEST(quiet_counts_from_the_first_reading_at_the_earliest),
-        TEST(a_step_that_the_engine_believes_begins_the_quiet_time_anew),
         TEST(a_scope_of_the_gateway_is_read_and_no_other),
         TEST(a_scope_that_was_cut_shows),
         TEST(a_reason_has_no_query_and_fits),
