@@ -162,9 +162,9 @@ def decide(found, key, d, came):  # (rule, decision, change, the record from now
 
 class Journal:  # one pass; `torn` says whether something unacknowledged is at the end
     def __init__(self, path):
-        self.change, self.known, self.time, self.granted, self.fence = {}, {}, 0, 0, 0
-        self.at, self.start, self.archived, reached = None, None, False, path / "reached"
-        data, end = (path / "identity").read_bytes(), reached.exists() and reached.read_bytes()
+        self.change, self.known, self.at, self.start, self.archived = {}, {}, None, None, False
+        self.time, self.granted, self.fence, data = 0, 0, 0, (path / "identity").read_bytes()
+        end = (file := path / "reached").exists() and (file.read_bytes()[:128] or b"empty")
         need((data[:12], crc32c(data)) == (b"ONCEid01\1\0\0\0", CRC_OF_ALL), "the identity")
         self.chain, self.inherits = data[16:32], any(data[112:144])
         need(not self.inherits or (path / "inherited").exists(), "what it inherited is missing")

@@ -301,6 +301,15 @@ def test_an_entry_changed_by_who_can_chain_again_is_damage_to_both(copy, what):
     assert changed > 0
 
 
+@pytest.mark.parametrize("name, whole", [("identity", 256), ("reached", 128)])
+def test_a_small_file_of_a_different_size_is_the_same_to_both(small, tmp_path, name, whole):
+    for size in (0, 1, 100, whole - 1, whole, whole + 1, 4096):
+        path = Path(shutil.copytree(small, tmp_path / str(size))) / name
+        path.write_bytes(path.read_bytes().ljust(size, b"\0")[:size])
+        is_good = size == whole or (name == "reached" and size > whole)  # the rest is not read
+        assert agree(path.parent) == ("ok" if is_good else "damaged"), size
+
+
 @pytest.mark.parametrize("file, size, at", [("identity", 256, at) for at in (8, 16, 112)] +
     [("segment-0000000000000001", BLOCK, at) for at in (8, 12, 16, 32, 48, 56, 64, 72)])
 def test_a_changed_header_with_its_checksum_is_damage_to_both(copy, file, size, at):

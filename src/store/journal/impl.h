@@ -307,6 +307,10 @@ bool batch_frame(const struct cursor_batch *batch, uint32_t *at, struct frame *r
 /* walk.c */
 /* Opens the identity of a journal or of an unfinished copy, only to read it. -errno. */
 int identity_open(const struct io *io, const char *directory, struct path *ret_path);
+/* Reads an identity file and closes it. 0, or a negative errno; *ret_wrong: what is wrong with the
+ * file, and *ret_identity is invalid then; NULL: nothing. */
+int identity_read(
+    const struct io *io, int fd, struct identity *ret_identity, const char **ret_wrong);
 
 /* write.c: commit and flush. */
 enum status journal_commit(struct store *store, const struct commit *commit, struct err *err);

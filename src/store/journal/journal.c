@@ -215,7 +215,7 @@ static enum status journal_create(
 }
 
 /* -ENOENT: there is none. */
-static int identity_read(struct journal *journal, const char *name, const char **ret_wrong)
+static int identity_named(struct journal *journal, const char *name, const char **ret_wrong)
 {
     const struct io *io = journal->io;
     struct path path = journal_path(journal, name);
@@ -223,21 +223,7 @@ static int identity_read(struct journal *journal, const char *name, const char *
     if (fd < 0) {
         return fd;
     }
-    unsigned char bytes[IDENTITY_BYTES];
-    int64_t size = io->size(io->context, fd);
-    int failed = size < 0 ? (int)size : 0;
-    *ret_wrong = NULL;
-    if (failed == 0 && size != IDENTITY_BYTES) {
-        *ret_wrong = "it is not of the right size";
-    } else if (failed == 0) {
-        failed = io_read_full(io, fd, bytes, sizeof bytes, 0);
-        if (failed == 0) {
-            *ret_wrong = identity_decode(bytes, &journal->identity);
-        }
-    }
-    mem_wipe(bytes, sizeof bytes);
-    (void)io->close(io->context, fd);
-    return failed;
+    return identity_read(io, fd, &journal->identity, ret_wrong);
 }
 
 /* Refuses a directory that is an unfinished copy of a different store. */
@@ -267,10 +253,11 @@ static enum status identity_load(
     const char *wrong = NULL;
     bool unfinished = options->inherit != NULL || options->unfinished;
     const char *name = unfinished ? IDENTITY_UNFINISHED : "identity";
-    int failed = identity_read(journal, name, &wrong);
+    int failed = identity_named(journal, name, &wrong);
     if (failed == -ENOENT && (!unfinished || options->inherit != NULL)) {
         const char *ignored = NULL;
-        int other = identity_read(journal, unfinished ? "identity" : IDENTITY_UNFINISHED, &ignored);
+        int other =
+            identity_named(journal, unfinished ? "identity" : IDENTITY_UNFINISHED, &ignored);
         if (other == 0) {
             return unfinished ? refuse_finished(journal, err) : refuse_unfinished(journal, err);
         }
@@ -281,7 +268,7 @@ static enum status identity_load(
         if (status != OK) {
             return status;
         }
-        failed = identity_read(journal, name, &wrong);
+        failed = identity_named(journal, name, &wrong);
         if (failed == -ENOENT) {
             return err_set(err, E_INVALID, "'%s' is a directory of something else", path);
         }

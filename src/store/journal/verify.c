@@ -241,37 +241,20 @@ static enum status read_path(
     return OK;
 }
 
-/* Reads the file into bytes. *ret_wrong: what is wrong with it. */
-static enum status read_identity(struct journal_verifier *self, unsigned char bytes[IDENTITY_BYTES],
-    const char **ret_wrong, struct err *err)
+static enum status show_identity(struct journal_verifier *self, struct err *err)
 {
+    struct identity identity = {0};
+    const char *wrong = NULL;
     struct path path;
-    const struct io *io = self->io;
-    int fd = identity_open(io, self->path, &path);
+    char text[128];
+    int fd = identity_open(self->io, self->path, &path);
     if (fd < 0) {
         return err_errno(err, E_UNAVAILABLE, -fd, "cannot open store '%s'", self->path);
     }
-    int64_t size = io->size(io->context, fd);
-    int failed = size < 0 ? (int)size : 0;
-    *ret_wrong = size == IDENTITY_BYTES ? NULL : "it has not the right size";
-    if (failed == 0 && *ret_wrong == NULL) {
-        failed = io_read_full(io, fd, bytes, IDENTITY_BYTES, 0);
+    int failed = identity_read(self->io, fd, &identity, &wrong);
+    if (failed != 0) {
+        return err_errno(err, E_UNAVAILABLE, -failed, "cannot read '%s'", path.text);
     }
-    (void)io->close(io->context, fd);
-    return failed == 0 ? OK : err_errno(err, E_UNAVAILABLE, -failed, "cannot read '%s'", path.text);
-}
-
-static enum status show_identity(struct journal_verifier *self, struct err *err)
-{
-    unsigned char bytes[IDENTITY_BYTES];
-    struct identity identity;
-    const char *wrong = NULL;
-    char text[128];
-    enum status status = read_identity(self, bytes, &wrong, err);
-    if (status != OK) {
-        return status;
-    }
-    wrong = wrong != NULL ? wrong : identity_decode(bytes, &identity);
     if (wrong != NULL) {
         (void)snprintf(text, sizeof text, "the identity file is damaged: %s", wrong);
         (void)show_damage(self, text, false);
@@ -285,7 +268,6 @@ static enum status show_identity(struct journal_verifier *self, struct err *err)
         memcpy(self->chain_id, identity.keys.chain_id, sizeof self->chain_id);
         read_reached(self, identity.keys.chain_id);
     }
-    mem_wipe(bytes, sizeof bytes);
     mem_wipe(&identity, sizeof identity);
     return OK;
 }

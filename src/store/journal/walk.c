@@ -226,18 +226,33 @@ int identity_open(const struct io *io, const char *directory, struct path *ret_p
     return fd;
 }
 
-static enum status walk_identity(struct walker *walker, struct err *err)
+int identity_read(
+    const struct io *io, int fd, struct identity *ret_identity, const char **ret_wrong)
 {
     unsigned char bytes[IDENTITY_BYTES];
+    int64_t size = io->size(io->context, fd);
+    int failed = size < 0 ? (int)size : 0;
+    *ret_wrong = NULL;
+    if (failed == 0 && size != IDENTITY_BYTES) {
+        *ret_wrong = "it has not the right size";
+    } else if (failed == 0) {
+        failed = io_read_full(io, fd, bytes, sizeof bytes, 0);
+        *ret_wrong = failed == 0 ? identity_decode(bytes, ret_identity) : NULL;
+    }
+    mem_wipe(bytes, sizeof bytes);
+    (void)io->close(io->context, fd);
+    return failed;
+}
+
+static enum status walk_identity(struct walker *walker, struct err *err)
+{
+    const char *wrong = NULL;
     struct path path;
     int fd = identity_open(walker->io, walker->path, &path);
     if (fd < 0) {
         return err_errno(err, E_UNAVAILABLE, -fd, "cannot open store '%s'", walker->path);
     }
-    int failed = io_read_full(walker->io, fd, bytes, sizeof bytes, 0);
-    (void)walker->io->close(walker->io->context, fd);
-    const char *wrong = failed == 0 ? identity_decode(bytes, &walker->identity) : NULL;
-    mem_wipe(bytes, sizeof bytes);
+    int failed = identity_read(walker->io, fd, &walker->identity, &wrong);
     if (failed != 0) {
         return err_errno(err, E_UNAVAILABLE, -failed, "cannot read '%s'", path.text);
     }
