@@ -34,7 +34,7 @@ enum {
     BLOCK_MS = 100, /* so that the last consumers see the end */
 };
 
-struct work {
+struct consumer_work {
     const char *queue;
     unsigned port, handler_port;
     uint64_t count;
@@ -88,13 +88,13 @@ static void call_handler(int wire, const char *body, size_t bytes)
     }
 }
 
-static void note_first(struct work *work)
+static void note_first(struct consumer_work *work)
 {
     uint_fast64_t none = 0;
     (void)atomic_compare_exchange_strong(&work->first_ns, &none, clock_nanos());
 }
 
-static void note_done(struct work *work)
+static void note_done(struct consumer_work *work)
 {
     if (atomic_fetch_add(&work->done, 1) + 1 == work->count) {
         atomic_store(&work->last_ns, clock_nanos());
@@ -138,7 +138,7 @@ static void redis_next(redisContext *link)
     freeReplyObject(redis_checked(reply));
 }
 
-static void redis_fill(struct work *work)
+static void redis_fill(struct consumer_work *work)
 {
     redisContext *link = redis_open(work->port);
     char text[TEXT_BYTES];
@@ -157,7 +157,8 @@ static void redis_fill(struct work *work)
     redisFree(link);
 }
 
-static void redis_one(struct work *work, redisContext *link, int handler, const redisReply *one)
+static void redis_one(
+    struct consumer_work *work, redisContext *link, int handler, const redisReply *one)
 {
     const redisReply *fields = one->element[1];
     note_first(work);
@@ -169,7 +170,7 @@ static void redis_one(struct work *work, redisContext *link, int handler, const 
 
 static void *redis_drain(void *context)
 {
-    struct work *work = context;
+    struct consumer_work *work = context;
     redisContext *link = redis_open(work->port);
     int handler = connect_to(work->handler_port);
     while (atomic_load(&work->done) < work->count) {
@@ -198,7 +199,7 @@ static void amqp_must(amqp_rpc_reply_t reply, const char *what)
     }
 }
 
-static amqp_connection_state_t amqp_link(struct work *work)
+static amqp_connection_state_t amqp_link(struct consumer_work *work)
 {
     amqp_connection_state_t link = amqp_new_connection();
     amqp_socket_t *wire = amqp_tcp_socket_new(link);
@@ -223,7 +224,7 @@ static void amqp_end(amqp_connection_state_t link)
 }
 
 /* The close waits until the broker has taken everything before it. */
-static void amqp_fill(struct work *work)
+static void amqp_fill(struct consumer_work *work)
 {
     amqp_connection_state_t link = amqp_link(work);
     amqp_basic_properties_t properties = {
@@ -243,7 +244,7 @@ static void amqp_fill(struct work *work)
 
 static void *amqp_drain(void *context)
 {
-    struct work *work = context;
+    struct consumer_work *work = context;
     amqp_connection_state_t link = amqp_link(work);
     int handler = connect_to(work->handler_port);
     (void)amqp_basic_qos(link, 1, 0, PREFETCH, 0);
@@ -273,7 +274,7 @@ static void *amqp_drain(void *context)
     return NULL;
 }
 #else
-static void amqp_fill(struct work *work)
+static void amqp_fill(struct consumer_work *work)
 {
     bench_fail("librabbitmq-dev is not installed: %s", work->queue);
 }
@@ -287,7 +288,7 @@ static void *amqp_drain(void *context)
 
 /* ------------------------------------------------------------------------------------------ */
 
-static void drain(struct work *work, void *(*one)(void *))
+static void drain(struct consumer_work *work, void *(*one)(void *))
 {
     pthread_t threads[CONSUMERS_MAX];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -305,7 +306,7 @@ static void drain(struct work *work, void *(*one)(void *))
 int main(int argc, char **argv)
 {
     bool is_amqp = strcmp(bench_text(argc, argv, "broker", "redis"), "amqp") == 0;
-    struct work work = {.queue = bench_text(argc, argv, "queue", "orders"),
+    struct consumer_work work = {.queue = bench_text(argc, argv, "queue", "orders"),
         .port = (unsigned)bench_number(argc, argv, "port", 0),
         .handler_port = (unsigned)bench_number(argc, argv, "handler", 0),
         .count = (uint64_t)bench_number(argc, argv, "count", 1000)};

@@ -45,7 +45,7 @@ struct connection {
     char request[REQUEST_BYTES_MAX];
 };
 
-struct batch {
+struct floor_batch {
     int fds[CONNECTIONS_MAX];
     size_t count;
 };
@@ -60,7 +60,7 @@ static struct {
     uint16_t port;
     pthread_mutex_t lock; /* over the rest */
     bool is_led;          /* a loop has the turn */
-    struct batch waiting;
+    struct floor_batch waiting;
 } floor_server = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void count_to(uint64_t steps)
@@ -132,7 +132,7 @@ static int listen_on(uint16_t port)
 
 /* One write and one flush, then the answers. An answer is small against the buffer of a socket with
  * nothing in flight: it goes whole. */
-static void batch_commit(const struct batch *batch)
+static void batch_commit(const struct floor_batch *batch)
 {
     bare_write(&floor_server.file, floor_server.bytes, batch->count * floor_server.bytes_each);
     for (size_t i = 0; i < batch->count; i++) {
@@ -141,10 +141,10 @@ static void batch_commit(const struct batch *batch)
 }
 
 /* Adds requests to those that wait, and takes all of them if this loop has the turn. */
-static bool turn_take(const struct batch *got, bool leads, struct batch *ret_batch)
+static bool turn_take(const struct floor_batch *got, bool leads, struct floor_batch *ret_batch)
 {
     (void)pthread_mutex_lock(&floor_server.lock);
-    struct batch *waiting = &floor_server.waiting;
+    struct floor_batch *waiting = &floor_server.waiting;
     if (waiting->count + got->count > CONNECTIONS_MAX) {
         bench_fail("there are more than %d connections", CONNECTIONS_MAX);
     }
@@ -176,7 +176,7 @@ static void *loop_main(void *unused)
 {
     (void)unused;
     struct epoll_event events[EVENTS_MAX];
-    struct batch got, batch;
+    struct floor_batch got, batch;
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     bench_must_errno(epoll, "epoll");
     int listener = listen_on(floor_server.port);

@@ -23,7 +23,7 @@
 
 enum { NAME_BYTES = 256, PATH_BYTES = 1024 };
 
-struct job {
+struct index_job {
     const char *directory;
     const char *alias;
     const char *revision;
@@ -32,7 +32,7 @@ struct job {
 };
 
 /* Write the index under a name that no other grant uses. A real one would take an hour. */
-static int build(const struct job *job, uint64_t fence, char name[NAME_BYTES])
+static int build(const struct index_job *job, uint64_t fence, char name[NAME_BYTES])
 {
     char path[PATH_BYTES];
     snprintf(name, NAME_BYTES, "index-%s-%llu", job->index_hash, (unsigned long long)fence);
@@ -46,7 +46,7 @@ static int build(const struct job *job, uint64_t fence, char name[NAME_BYTES])
 }
 
 /* Let the alias point to the index: the new link takes the place of the old one at once. */
-static int swap(const struct job *job, const char *index)
+static int swap(const struct index_job *job, const char *index)
 {
     char link[PATH_BYTES];
     char path[PATH_BYTES];
@@ -78,7 +78,7 @@ static int give_up(struct once *once, const struct once_answer *grant, const cha
     return result == ONCE_OK ? 74 : result;
 }
 
-static int build_once(struct once *once, const struct job *job, struct once_error *error)
+static int build_once(struct once *once, const struct index_job *job, struct once_error *error)
 {
     struct once_answer *answer;
     char name[NAME_BYTES];
@@ -103,8 +103,8 @@ static int build_once(struct once *once, const struct job *job, struct once_erro
     return result;
 }
 
-static int swap_granted(struct once *once, const struct job *job, const struct once_answer *grant,
-    struct once_error *error)
+static int swap_granted(struct once *once, const struct index_job *job,
+    const struct once_answer *grant, struct once_error *error)
 {
     struct once_operation *built;
     int result = once_lookup(once, "index", "", job->index_hash, &built, error);
@@ -122,7 +122,7 @@ static int swap_granted(struct once *once, const struct job *job, const struct o
     return result;
 }
 
-static int swap_once(struct once *once, const struct job *job, struct once_error *error)
+static int swap_once(struct once *once, const struct index_job *job, struct once_error *error)
 {
     struct once_answer *answer;
     char key[2 * NAME_BYTES];
@@ -154,7 +154,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: build_index DIRECTORY ALIAS REVISION INDEX_HASH TEXT [STORE]\n");
         return 64;
     }
-    struct job job = {argv[1], argv[2], argv[3], argv[4], argv[5]};
+    struct index_job job = {argv[1], argv[2], argv[3], argv[4], argv[5]};
     struct once_options options = {.store = argc > 6 ? argv[6] : NULL, .lock_wait_ms = 10000};
     int result = once_open(&options, &once, &error);
     if (result == ONCE_OK) {

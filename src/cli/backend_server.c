@@ -95,7 +95,7 @@ static bool add_query(struct backend *backend, char *path, const char *name, con
 }
 
 /* Page through operations. */
-struct walk {
+struct server_walk {
     const struct once_filter *filter;
     operation_visit visit;
     void *context;
@@ -113,8 +113,8 @@ static bool matches(const struct once_filter *filter, const struct operation *op
            (filter->updated_until_ms == 0 || operation->updated_ms < filter->updated_until_ms);
 }
 
-static int visit_page(
-    struct backend *backend, struct walk *walk, struct slice text, const struct json_value *list)
+static int visit_page(struct backend *backend, struct server_walk *walk, struct slice text,
+    const struct json_value *list)
 {
     struct err err = {0};
     for (uint32_t i = 0; i < list->count && !walk->is_over; i++) {
@@ -132,7 +132,7 @@ static int visit_page(
     return CLI_OK;
 }
 
-static int walk_page(struct backend *backend, struct walk *walk)
+static int walk_page(struct backend *backend, struct server_walk *walk)
 {
     char path[PATH_BYTES_MAX];
     struct err err = {0};
@@ -171,7 +171,7 @@ static int walk_page(struct backend *backend, struct walk *walk)
 static int served_iterate(
     struct backend *backend, const struct once_filter *filter, operation_visit visit, void *context)
 {
-    struct walk walk = {.filter = filter, .visit = visit, .context = context};
+    struct server_walk walk = {.filter = filter, .visit = visit, .context = context};
     int code = CLI_OK;
     while (code == CLI_OK && !walk.is_over) {
         code = walk_page(backend, &walk);

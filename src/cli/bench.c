@@ -19,7 +19,7 @@
 enum { THREADS_MAX = 64, IN_FLIGHT_MAX = 16384, SECONDS_MAX = 3600 };
 
 struct bench_slot {
-    struct bench *bench;
+    struct cli_bench *bench;
     struct bench_slot *next; /* in the ready list */
     uint64_t number;         /* of the slot */
     uint64_t round;          /* pairs done in it */
@@ -28,7 +28,7 @@ struct bench_slot {
     char operation_id[40];
 };
 
-struct bench {
+struct cli_bench {
     struct once *once;
     uint64_t nonce; /* so that a store can be measured again */
     uint64_t until_ns;
@@ -48,7 +48,7 @@ struct bench {
  * failed. */
 static void put_ready(struct bench_slot *slot, const struct once_error *error)
 {
-    struct bench *bench = slot->bench;
+    struct cli_bench *bench = slot->bench;
     if (error != NULL && bench->error.result == ONCE_OK) {
         bench->error = *error;
     }
@@ -62,7 +62,7 @@ static void answered(
     void *context, int result, struct once_answer *answer, const struct once_error *error)
 {
     struct bench_slot *slot = context;
-    struct bench *bench = slot->bench;
+    struct cli_bench *bench = slot->bench;
     uint64_t done = slot->is_granted ? 1 : 0;
     if (result == ONCE_OK) {
         slot->fence = answer->fence;
@@ -94,7 +94,7 @@ static int submit(struct bench_slot *slot, struct once_error *error)
 
 static void *thread_main(void *context)
 {
-    struct bench *bench = context;
+    struct cli_bench *bench = context;
     (void)pthread_mutex_lock(&bench->mutex);
     while (bench->active > 0) {
         struct bench_slot *slot = bench->ready;
@@ -120,7 +120,7 @@ static void *thread_main(void *context)
     return NULL;
 }
 
-static double measure(struct bench *bench, uint64_t seconds)
+static double measure(struct cli_bench *bench, uint64_t seconds)
 {
     uint64_t start = clock_nanos();
     bench->until_ns = start + seconds * 1000000000;
@@ -138,7 +138,8 @@ static double measure(struct bench *bench, uint64_t seconds)
     return (double)(clock_nanos() - start) / 1e9;
 }
 
-static int print_result(struct cli *cli, const struct bench *bench, const char *dir, double seconds)
+static int print_result(
+    struct cli *cli, const struct cli_bench *bench, const char *dir, double seconds)
 {
     uint64_t pairs = bench->pairs;
     struct inspect_speed speed = {0};
@@ -172,7 +173,7 @@ static int print_result(struct cli *cli, const struct bench *bench, const char *
     return out_finish();
 }
 
-static int run_on(struct cli *cli, struct bench *bench, const char *url)
+static int run_on(struct cli *cli, struct cli_bench *bench, const char *url)
 {
     struct once_error error = {0};
     struct once_options options = {.store = url, .lock_wait_ms = 1000};
@@ -210,7 +211,7 @@ int cmd_bench(struct cli *cli)
     char dir[PATH_MAX];
     char url[PATH_MAX + 32];
     const char *store = cli_text(cli, "store");
-    struct bench *bench = arena_zalloc(&cli->arena, sizeof *bench);
+    struct cli_bench *bench = arena_zalloc(&cli->arena, sizeof *bench);
     int code = check_options(cli);
     if (code != CLI_OK || bench == NULL) {
         return code != CLI_OK ? code : CLI_UNAVAILABLE;

@@ -43,7 +43,7 @@ static const char registry[] =
     "  conformance.pay: {class: I3, justification: \"it must run once\", shield: [S3],\n"
     "    critical: true, ttl: 24h, confirm: confirm, handler: \"http://127.0.0.1:%u/pay\"}\n";
 
-struct kit {
+struct conformance {
     struct cli *cli;
     struct remote *remote;
     struct fake_upstream *handler;
@@ -55,9 +55,9 @@ struct kit {
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
-static const char *fail(struct kit *kit, const char *format, ...)
+static const char *fail(struct conformance *kit, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static const char *fail(struct kit *kit, const char *format, ...)
+static const char *fail(struct conformance *kit, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -67,8 +67,8 @@ static const char *fail(struct kit *kit, const char *format, ...)
 }
 
 /* An envelope; more has additional members, beginning with a comma, or is empty. */
-static const char *envelope(
-    struct kit *kit, const char *action, unsigned target, const char *actor, const char *more)
+static const char *envelope(struct conformance *kit, const char *action, unsigned target,
+    const char *actor, const char *more)
 {
     char *text = arena_alloc(&kit->cli->arena, BODY_BYTES_MAX);
     if (text != NULL) {
@@ -80,13 +80,13 @@ static const char *envelope(
     return text == NULL ? "" : text;
 }
 
-static unsigned fresh(struct kit *kit)
+static unsigned fresh(struct conformance *kit)
 {
     return ++kit->number;
 }
 
 /* Returns the HTTP status; 0: no answer. */
-static int ask(struct kit *kit, struct remote *remote, const char *path, const char *body,
+static int ask(struct conformance *kit, struct remote *remote, const char *path, const char *body,
     struct remote_answer *ret_answer)
 {
     struct once_error error = {0};
@@ -95,7 +95,7 @@ static int ask(struct kit *kit, struct remote *remote, const char *path, const c
     return result == ONCE_OK ? ret_answer->status : 0;
 }
 
-static int submit(struct kit *kit, const char *body, struct remote_answer *ret_answer)
+static int submit(struct conformance *kit, const char *body, struct remote_answer *ret_answer)
 {
     return ask(kit, kit->remote, "/v1/commands", body, ret_answer);
 }
@@ -112,7 +112,7 @@ static bool same(const struct remote_answer *a, const struct remote_answer *b, c
 }
 
 /* Whether the evidence about a command contains this text. */
-static bool has_evidence(struct kit *kit, struct slice id, const char *text)
+static bool has_evidence(struct conformance *kit, struct slice id, const char *text)
 {
     char path[PATH_BYTES_MAX];
     struct remote_answer answer;
@@ -121,7 +121,7 @@ static bool has_evidence(struct kit *kit, struct slice id, const char *text)
            memmem(answer.text.data, answer.text.len, text, strlen(text)) != NULL;
 }
 
-static void answers(struct kit *kit, const struct case_upstream *script)
+static void answers(struct conformance *kit, const struct case_upstream *script)
 {
     struct err err;
     (void)!fake_upstream_script(kit->handler, script, &err);
@@ -133,14 +133,14 @@ static const struct case_upstream when_released = {.status = 200,
     .waits = true,
     .content = {.has_body = true, .is_json = true, .body = SLICE_INIT("{\"summary\":\"Done.\"}")}};
 
-static uint64_t calls(struct kit *kit)
+static uint64_t calls(struct conformance *kit)
 {
     return fake_upstream_calls(kit->handler);
 }
 
 /* ---- the tests ----------------------------------------------------------------------------- */
 
-static const char *classes_are_declared(struct kit *kit)
+static const char *classes_are_declared(struct conformance *kit)
 {
     struct remote_answer answer;
     int status = ask(kit, kit->remote, "/v1/registry", "", &answer);
@@ -157,7 +157,7 @@ static const char *classes_are_declared(struct kit *kit)
     return NULL;
 }
 
-static const char *shields_are_declared(struct kit *kit)
+static const char *shields_are_declared(struct conformance *kit)
 {
     struct remote_answer answer;
     int status = ask(kit, kit->remote, "/v1/registry", "", &answer);
@@ -177,7 +177,7 @@ static const char *shields_are_declared(struct kit *kit)
     return found > 0 ? NULL : fail(kit, "the registry has no I3 command");
 }
 
-static const char *keys_follow_the_meaning(struct kit *kit)
+static const char *keys_follow_the_meaning(struct conformance *kit)
 {
     unsigned target = fresh(kit);
     struct remote_answer first, again, other;
@@ -193,7 +193,7 @@ static const char *keys_follow_the_meaning(struct kit *kit)
     return same(&first, &other, "idempotency_key") ? fail(kit, "two actors share a key") : NULL;
 }
 
-static const char *principals_bind(struct kit *kit)
+static const char *principals_bind(struct conformance *kit)
 {
     unsigned target = fresh(kit);
     struct remote_answer first, again;
@@ -207,7 +207,7 @@ static const char *principals_bind(struct kit *kit)
                                                : NULL;
 }
 
-static const char *duplicates_have_one_effect(struct kit *kit)
+static const char *duplicates_have_one_effect(struct conformance *kit)
 {
     const char *body = envelope(kit, "act", fresh(kit), "ana", "");
     struct remote_answer answer;
@@ -222,7 +222,7 @@ static const char *duplicates_have_one_effect(struct kit *kit)
 }
 
 struct together {
-    struct kit *kit;
+    struct conformance *kit;
     struct remote *remote;
     struct arena arena;
     const char *body;
@@ -240,7 +240,7 @@ static void *submit_one(void *context)
     return NULL;
 }
 
-static const char *concurrent_duplicates_converge(struct kit *kit)
+static const char *concurrent_duplicates_converge(struct conformance *kit)
 {
     static struct together all[TOGETHER];
     pthread_t threads[TOGETHER];
@@ -269,7 +269,7 @@ static const char *concurrent_duplicates_converge(struct kit *kit)
                                       : NULL;
 }
 
-static const char *a_duplicate_after_success_replays(struct kit *kit)
+static const char *a_duplicate_after_success_replays(struct conformance *kit)
 {
     const char *body = envelope(kit, "act", fresh(kit), "ana", "");
     struct remote_answer first, again;
@@ -284,7 +284,7 @@ static const char *a_duplicate_after_success_replays(struct kit *kit)
     return NULL;
 }
 
-static const char *a_duplicate_in_progress_is_processing(struct kit *kit)
+static const char *a_duplicate_in_progress_is_processing(struct conformance *kit)
 {
     static struct together first;
     const char *body = envelope(kit, "act", fresh(kit), "ana", "");
@@ -314,7 +314,7 @@ static const char *a_duplicate_in_progress_is_processing(struct kit *kit)
                                       : NULL;
 }
 
-static const char *a_collision_is_refused_with_evidence(struct kit *kit)
+static const char *a_collision_is_refused_with_evidence(struct conformance *kit)
 {
     char more[128];
     struct remote_answer first, other;
@@ -330,7 +330,7 @@ static const char *a_collision_is_refused_with_evidence(struct kit *kit)
 }
 
 /* Send a token; returns the HTTP status. */
-static int confirm(struct kit *kit, struct slice id, struct slice token)
+static int confirm(struct conformance *kit, struct slice id, struct slice token)
 {
     char path[PATH_BYTES_MAX];
     char body[BODY_BYTES_MAX];
@@ -345,7 +345,7 @@ static struct slice token_of(const struct remote_answer *answer)
     return cli_member(json_find(answer->root, SLICE_LIT("confirmation")), SLICE_LIT("token"));
 }
 
-static const char *confirmations_bind(struct kit *kit)
+static const char *confirmations_bind(struct conformance *kit)
 {
     const char *body = envelope(kit, "pay", fresh(kit), "ana", "");
     struct remote_answer asked, again, other, replay;
@@ -380,7 +380,7 @@ static const char *confirmations_bind(struct kit *kit)
                                                       : NULL;
 }
 
-static const char *windows_end(struct kit *kit)
+static const char *windows_end(struct conformance *kit)
 {
     struct remote_answer answer;
     const char *body = NULL;
@@ -402,7 +402,7 @@ static const char *windows_end(struct kit *kit)
     return status == 201 ? NULL : fail(kit, "after the window it was answered with %d", status);
 }
 
-static const char *records_are_whole(struct kit *kit)
+static const char *records_are_whole(struct conformance *kit)
 {
     static const char *const members[] = {"idempotency_key", "command_id", "status", "outcome_ref",
         "created_at", "updated_at", "ttl_expires_at"};
@@ -420,7 +420,7 @@ static const char *records_are_whole(struct kit *kit)
     return NULL;
 }
 
-static const char *decisions_leave_evidence(struct kit *kit)
+static const char *decisions_leave_evidence(struct conformance *kit)
 {
     const char *body = envelope(kit, "act", fresh(kit), "ana", "");
     struct remote_answer first;
@@ -433,7 +433,7 @@ static const char *decisions_leave_evidence(struct kit *kit)
                : NULL;
 }
 
-static const char *reads_run_every_time(struct kit *kit)
+static const char *reads_run_every_time(struct conformance *kit)
 {
     const char *body = envelope(kit, "look", fresh(kit), "ana", "");
     struct remote_answer answer;
@@ -443,7 +443,7 @@ static const char *reads_run_every_time(struct kit *kit)
     return calls(kit) - before == 2 ? NULL : fail(kit, "a read was deduplicated");
 }
 
-static const char *floods_are_limited(struct kit *kit)
+static const char *floods_are_limited(struct conformance *kit)
 {
     const char *body = envelope(kit, "act", fresh(kit), "ana", "");
     struct remote_answer answer;
@@ -459,7 +459,7 @@ static const struct {
     const char *id;   /* of the requirement */
     const char *also; /* requirements that it proves too; empty: none */
     const char *says;
-    const char *(*run)(struct kit *kit);
+    const char *(*run)(struct conformance *kit);
 } tests[] = {
     {"IDS-2", "", "every command declares its class", classes_are_declared},
     {"IDS-2", "", "a read-only command runs every time", reads_run_every_time},
@@ -483,7 +483,7 @@ static const struct {
 
 /* ---- the command --------------------------------------------------------------------------- */
 
-static int run_all(struct kit *kit)
+static int run_all(struct conformance *kit)
 {
     size_t failed = 0;
     struct buf bytes;
@@ -526,7 +526,7 @@ static int run_all(struct kit *kit)
 
 int cmd_conformance(struct cli *cli)
 {
-    struct kit kit = {.cli = cli};
+    struct conformance kit = {.cli = cli};
     struct err err = {0};
     unsigned port = (unsigned)cli_count(cli, "port");
     if (cli_flag(cli, "registry")) {

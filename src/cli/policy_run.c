@@ -156,13 +156,13 @@ static const char *number(struct case_run *run, uint64_t value)
     return shown(run, slice_str(text));
 }
 
-struct place {
+struct case_place {
     const struct case_step *step;
     size_t number;
 };
 
-static void differ(
-    struct case_run *run, struct place at, const char *what, const char *got, const char *expected)
+static void differ(struct case_run *run, struct case_place at, const char *what, const char *got,
+    const char *expected)
 {
     if (run->last == &run->result->spare.next) {
         return; /* the spare one is already used */
@@ -228,8 +228,8 @@ static const char *code_of(struct case_run *run, const struct client_response *a
 
 /* ---- checking expectations --------------------------------------------------------------- */
 
-static void compare_text(
-    struct case_run *run, struct place at, const char *what, struct slice got, const char *expected)
+static void compare_text(struct case_run *run, struct case_place at, const char *what,
+    struct slice got, const char *expected)
 {
     if (expected != NULL && !slice_is(got, expected)) {
         differ(run, at, what, got.len == 0 ? "none" : shown(run, got), expected);
@@ -248,7 +248,7 @@ static bool contains(struct slice text, const char *part)
 }
 
 static void compare_fields(
-    struct case_run *run, struct place at, const struct client_response *answer)
+    struct case_run *run, struct case_place at, const struct client_response *answer)
 {
     const struct case_headers *headers = &at.step->expect.headers;
     for (size_t i = 0; i < headers->count; i++) {
@@ -265,8 +265,8 @@ static void compare_fields(
     }
 }
 
-static void compare(
-    struct case_run *run, struct place at, const struct client_response *answer, bool has_reached)
+static void compare(struct case_run *run, struct case_place at,
+    const struct client_response *answer, bool has_reached)
 {
     const struct case_expect *expect = &at.step->expect;
     uint64_t calls = fake_upstream_calls(run->fake);
@@ -314,8 +314,8 @@ static void *waiting_main(void *context)
 }
 
 /* Compare an answer with the expectation, and free it. */
-static void answer_end(
-    struct case_run *run, struct place at, struct client_response *answer, uint64_t calls_before)
+static void answer_end(struct case_run *run, struct case_place at, struct client_response *answer,
+    uint64_t calls_before)
 {
     compare(run, at, answer, fake_upstream_calls(run->fake) > calls_before);
     if (answer != NULL) {
@@ -326,13 +326,13 @@ static void answer_end(
 static void waiting_end(struct case_run *run, struct case_waiting *waiting)
 {
     (void)pthread_join(waiting->thread, NULL);
-    struct place at = {waiting->step, waiting->number};
+    struct case_place at = {waiting->step, waiting->number};
     answer_end(run, at, waiting->answer, waiting->calls_before);
     waiting->is_open = false;
 }
 
 /* Wait until the request has reached the upstream, or was answered without it. */
-static void step_wait(struct case_run *run, struct place at)
+static void step_wait(struct case_run *run, struct case_place at)
 {
     struct case_waiting *waiting = &run->waiting[run->waiting_count++];
     *waiting = (struct case_waiting){.step = at.step,
@@ -355,7 +355,7 @@ static void step_wait(struct case_run *run, struct place at)
     }
 }
 
-static void step_once(struct case_run *run, struct place at)
+static void step_once(struct case_run *run, struct case_place at)
 {
     uint64_t before = fake_upstream_calls(run->fake);
     const char *address = server_address(run->serve.server, "gateway", 0);
@@ -367,7 +367,7 @@ static enum status run_steps(struct case_run *run, struct err *err)
     const struct config_case *of = run->result->of;
     enum status status = OK;
     for (size_t i = 0; status == OK && i < of->step_count; i++) {
-        struct place at = {&of->steps[i], i + 1};
+        struct case_place at = {&of->steps[i], i + 1};
         status = fake_upstream_script(run->fake, &at.step->upstream, err);
         if (status == OK && at.step->upstream.waits) {
             step_wait(run, at);

@@ -531,7 +531,7 @@ static const struct {
     {RECORD_COMMAND, "commands"}, {RECORD_EFFECT, "effects"}, {RECORD_DELIVERY, "deliveries"}};
 
 /* What waits of one kind and scope. */
-struct waiting {
+struct metrics_waiting {
     bool is_seen;
     uint64_t counts[BACKLOG_STATUSES];
     int64_t since_ms[BACKLOG_STATUSES];
@@ -539,7 +539,7 @@ struct waiting {
 
 struct waiting_all {
     struct metrics *metrics;
-    struct waiting (*items)[SERIES_MAX]; /* by kind and series */
+    struct metrics_waiting (*items)[SERIES_MAX]; /* by kind and series */
 };
 
 /* Several lines may have one label: "_other". */
@@ -551,7 +551,7 @@ static void add_waiting(void *context, const struct backlog_line *line)
     while (work_kinds[kind].kind != line->kind) {
         kind++;
     }
-    struct waiting *item = &all->items[kind][series];
+    struct metrics_waiting *item = &all->items[kind][series];
     item->is_seen = true;
     for (size_t i = 0; i < BACKLOG_STATUSES; i++) {
         int64_t since_ms = line->since_ms[i];
@@ -569,7 +569,7 @@ static void put_waiting(const struct waiting_all *all, const struct metrics_view
     for (size_t i = 0; i < COUNT(work_kinds) * count; i++) {
         size_t kind = i / count;
         struct metric_labels_name name = metric_labels_name(all->metrics->labels, i % count);
-        const struct waiting *item = &all->items[kind][i % count];
+        const struct metrics_waiting *item = &all->items[kind][i % count];
         for (size_t s = 0; item->is_seen && is_shown(view, &name.tenant) && s < BACKLOG_STATUSES;
              s++) {
             put_scope(out, family, &name);

@@ -18,7 +18,7 @@ enum {
 };
 
 /* A request that is being read. */
-struct reading {
+struct body_reading {
     const struct request_form_parts *from;
     const struct json_value *tree; /* of the body; NULL: not JSON, or too large for a tree */
     struct arena *trees;           /* holds the tree: the request's, or … */
@@ -33,7 +33,7 @@ struct reading {
 
 /* ---- the body's form ----------------------------------------------------------------------- */
 
-static enum status read_tree(struct reading *r)
+static enum status read_tree(struct body_reading *r)
 {
     struct slice body = r->from->body;
     if (body.len == 0 || body.len > LIMIT_JSON_BYTES_MAX ||
@@ -48,7 +48,7 @@ static enum status read_tree(struct reading *r)
 }
 
 /* E_INVALID: it has no canonical form, or a lossy one. */
-static enum status hash_canonical(struct reading *r, const struct json_mask *marks)
+static enum status hash_canonical(struct body_reading *r, const struct json_mask *marks)
 {
     struct jcs_report report = {0};
     struct jcs_how how = {.marks = marks};
@@ -69,7 +69,7 @@ static enum status hash_canonical(struct reading *r, const struct json_mask *mar
     return status;
 }
 
-static enum status make_form(struct reading *r)
+static enum status make_form(struct body_reading *r)
 {
     r->form = r->body;
     r->version = FINGERPRINT_RAW;
@@ -97,7 +97,7 @@ static void put_part(struct buf *out, const void *data, size_t size)
 }
 
 /* docs/formats/gateway.md describes this framing. */
-static enum status make_fingerprint(const struct reading *r, struct digest *ret_fingerprint)
+static enum status make_fingerprint(const struct body_reading *r, struct digest *ret_fingerprint)
 {
     static const char label[] = "once-request-1";
     const struct request_form_parts *from = r->from;
@@ -142,7 +142,7 @@ static unsigned depth_of(const struct json_value *value)
 
 /* The body without redacted values. Numbers that no double holds are kept as received, so that they
  * do not look like their neighbours. */
-static enum status put_body(struct reading *r, struct buf *out)
+static enum status put_body(struct body_reading *r, struct buf *out)
 {
     struct json_mask marks;
     buf_str(out, "\"body\":");
@@ -156,7 +156,7 @@ static enum status put_body(struct reading *r, struct buf *out)
     return status == OK ? jcs_write_marked(r->tree, &how, out, NULL, NULL) : status;
 }
 
-static enum status put_kept(struct reading *r, bool with_body, struct buf *out)
+static enum status put_kept(struct body_reading *r, bool with_body, struct buf *out)
 {
     const struct request_form_parts *from = r->from;
     struct digest keyed;
@@ -185,7 +185,7 @@ static enum status put_kept(struct reading *r, bool with_body, struct buf *out)
 }
 
 /* Keep the request with its body if that fits, else without. */
-static enum status keep(struct reading *r, struct slice *ret_kept)
+static enum status keep(struct body_reading *r, struct slice *ret_kept)
 {
     struct buf out;
     buf_init(&out, &r->lasting, LIMIT_REQUEST_KEPT_BYTES_MAX);
@@ -206,7 +206,7 @@ enum status request_form_read(
     const struct request_form_parts *from, struct arena *arena, struct request_form *ret_asked)
 {
     ASSERT(from->keyed != NULL);
-    struct reading r = {.from = from, .lasting = arena_mem(arena)};
+    struct body_reading r = {.from = from, .lasting = arena_mem(arena)};
     struct request_form asked = {.ignore = from->ignore, .ignore_count = from->ignore_count};
     size_t tree_bytes = from->body.len * TREE_BYTES_PER_BYTE;
     arena_init(&r.own, arena->mem, tree_bytes < TREE_BYTES_SMALL ? TREE_BYTES_SMALL : tree_bytes);

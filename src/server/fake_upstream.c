@@ -38,7 +38,7 @@ struct fake_upstream {
     size_t connections; /* each with a thread */
 };
 
-struct connection {
+struct fake_connection {
     struct fake_upstream *fake;
     int fd;
     bool is_head;
@@ -60,7 +60,7 @@ static bool read_more(int fd, struct buf *in)
 }
 
 /* HTTP_DONE when a request is complete. */
-static enum http_verdict parse(struct slice rest, struct connection *connection)
+static enum http_verdict parse(struct slice rest, struct fake_connection *connection)
 {
     struct http_limits limits = HTTP_LIMITS_DEFAULT;
     struct http_refusal refusal;
@@ -87,7 +87,7 @@ static enum http_verdict parse(struct slice rest, struct connection *connection)
     return verdict;
 }
 
-static bool read_request(struct connection *connection)
+static bool read_request(struct fake_connection *connection)
 {
     enum http_verdict verdict = HTTP_MORE;
     struct buf in;
@@ -127,7 +127,7 @@ static void put_answer(
 }
 
 static void answer(
-    const struct connection *connection, const struct case_upstream *script, uint64_t call)
+    const struct fake_connection *connection, const struct case_upstream *script, uint64_t call)
 {
     char small[32];
     (void)snprintf(small, sizeof small, "{\"call\":%" PRIu64 "}", call);
@@ -146,7 +146,7 @@ static void answer(
 
 /* The script for a counted request, when its answer is due. */
 static const struct case_upstream *await_script(
-    const struct connection *connection, uint64_t *ret_call)
+    const struct fake_connection *connection, uint64_t *ret_call)
 {
     static const struct case_upstream no_word = {.status = 503};
     struct fake_upstream *fake = connection->fake;
@@ -175,7 +175,7 @@ static void close_with(int fd, bool is_reset)
 
 static void *connection_main(void *context)
 {
-    struct connection *connection = context;
+    struct fake_connection *connection = context;
     struct fake_upstream *fake = connection->fake;
     struct timeval patience = {.tv_sec = READ_SECONDS};
     bool is_reset = false;
@@ -202,10 +202,10 @@ static void *connection_main(void *context)
 static bool connection_start(struct fake_upstream *fake, int fd)
 {
     pthread_t thread;
-    struct connection *connection = mem_zalloc(&mem_libc, 1, sizeof *connection);
+    struct fake_connection *connection = mem_zalloc(&mem_libc, 1, sizeof *connection);
     bool starts = connection != NULL && fake->connections < CONNECTIONS_MAX;
     if (starts) {
-        *connection = (struct connection){.fake = fake, .fd = fd};
+        *connection = (struct fake_connection){.fake = fake, .fd = fd};
         starts = pthread_create(&thread, NULL, connection_main, connection) == 0 &&
                  pthread_detach(thread) == 0;
     }

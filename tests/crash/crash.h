@@ -1,9 +1,9 @@
 /*
  * crash: what the load that is killed and the harness that kills it agree on.
  *
- * The load writes one struct event with one write(2) for everything it was told and everything it
- * is about to ask for. The descriptor is of a file in the parent's memory, so what was written
- * before a kill is there after it.
+ * The load writes one struct crash_event with one write(2) for everything it was told and
+ * everything it is about to ask for. The descriptor is of a file in the parent's memory, so what
+ * was written before a kill is there after it.
  */
 #ifndef ONCE_TESTS_CRASH_CRASH_H
 #define ONCE_TESTS_CRASH_CRASH_H
@@ -48,7 +48,7 @@ enum event_kind {
 
 enum { EVENT_KINDS = EVENT_WRONG + 1, EVENT_TEXT_BYTES = 160 };
 
-struct event {
+struct crash_event {
     uint32_t kind;
     uint32_t key;         /* its number */
     uint64_t fence;       /* of the grant */
@@ -63,7 +63,7 @@ enum phase { PHASE_STARTING, PHASE_OPENING, PHASE_LOADING, PHASE_CLOSING, PHASE_
 
 enum { PHASES = PHASE_CLOSED + 1 };
 
-struct shared {
+struct crash_shared {
     _Atomic uint32_t phase;
 };
 

@@ -45,7 +45,7 @@ void ledger_killed(struct ledger *ledger)
     ledger->fence_before = ledger->fence_highest;
 }
 
-static struct grant *grant_find(struct ledger *ledger, uint32_t key, uint64_t fence)
+static struct ledger_grant *grant_find(struct ledger *ledger, uint32_t key, uint64_t fence)
 {
     for (uint32_t at = ledger->newest[key]; at != 0; at = ledger->grants[at].next) {
         if (ledger->grants[at].fence == fence) {
@@ -64,11 +64,11 @@ static void grant_insert(struct ledger *ledger, uint32_t key, uint64_t fence)
     while (*link != 0 && ledger->grants[*link].fence > fence) {
         link = &ledger->grants[*link].next;
     }
-    ledger->grants[number] = (struct grant){.next = *link, .fence = fence};
+    ledger->grants[number] = (struct ledger_grant){.next = *link, .fence = fence};
     *link = number;
 }
 
-static void grant_told(struct ledger *ledger, const struct event *event)
+static void grant_told(struct ledger *ledger, const struct crash_event *event)
 {
     if (event->fence == 0 || event->fence >= LEDGER_FENCES_MAX || ledger->seen[event->fence]) {
         ledger_fault(ledger, "L4: fence %" PRIu64 " of key %u was given out before", event->fence,
@@ -87,9 +87,9 @@ static void grant_told(struct ledger *ledger, const struct event *event)
     grant_insert(ledger, event->key, event->fence);
 }
 
-static void replay_told(struct ledger *ledger, const struct event *event)
+static void replay_told(struct ledger *ledger, const struct crash_event *event)
 {
-    const struct grant *grant = grant_find(ledger, event->key, event->fence);
+    const struct ledger_grant *grant = grant_find(ledger, event->key, event->fence);
     if (grant == NULL || !grant->tried[EVENT_SEAL_TRY]) {
         ledger_fault(ledger, "L2: key %u replays fence %" PRIu64 ", which nobody sealed",
             event->key, event->fence);
@@ -99,9 +99,9 @@ static void replay_told(struct ledger *ledger, const struct event *event)
     }
 }
 
-static void settle_told(struct ledger *ledger, const struct event *event)
+static void settle_told(struct ledger *ledger, const struct crash_event *event)
 {
-    struct grant *grant = grant_find(ledger, event->key, event->fence);
+    struct ledger_grant *grant = grant_find(ledger, event->key, event->fence);
     if (grant == NULL) {
         ledger_fault(ledger, "key %u: event %u about fence %" PRIu64 ", which was never granted",
             event->key, event->kind, event->fence);
@@ -114,7 +114,7 @@ static void settle_told(struct ledger *ledger, const struct event *event)
     }
 }
 
-static void effect_told(struct ledger *ledger, const struct event *event)
+static void effect_told(struct ledger *ledger, const struct crash_event *event)
 {
     ledger->effects[event->key]++;
     if (ledger->effects[event->key] > 1 && !crash_transient(event->key)) {
@@ -123,7 +123,7 @@ static void effect_told(struct ledger *ledger, const struct event *event)
     }
 }
 
-void ledger_event(struct ledger *ledger, const struct event *event)
+void ledger_event(struct ledger *ledger, const struct crash_event *event)
 {
     ASSERT(event->key < LEDGER_KEYS_MAX && event->kind < EVENT_KINDS);
     ledger->told[event->kind]++;
@@ -157,12 +157,12 @@ static bool status_sealed(enum once_status status)
     return status == ONCE_EXECUTED || status == ONCE_FAILED;
 }
 
-static bool settled(const struct grant *grant)
+static bool settled(const struct ledger_grant *grant)
 {
     return grant->tried[EVENT_SEAL_TRY] || grant->tried[EVENT_RELEASE_TRY];
 }
 
-static void outcome_check(struct ledger *ledger, uint32_t key, const struct grant *grant,
+static void outcome_check(struct ledger *ledger, uint32_t key, const struct ledger_grant *grant,
     const struct once_operation *operation)
 {
     const struct once_bytes *body = &operation->outcome.body;
@@ -183,7 +183,7 @@ static void outcome_check(struct ledger *ledger, uint32_t key, const struct gran
 }
 
 /* The record is of the newest grant that was acknowledged. */
-static void same_grant(struct ledger *ledger, uint32_t key, const struct grant *grant,
+static void same_grant(struct ledger *ledger, uint32_t key, const struct ledger_grant *grant,
     const struct once_operation *operation)
 {
     enum once_status status = operation->status;
@@ -216,7 +216,7 @@ static void same_grant(struct ledger *ledger, uint32_t key, const struct grant *
 static void grants_check(struct ledger *ledger, uint32_t key, uint64_t fence_now)
 {
     for (uint32_t at = ledger->newest[key]; at != 0; at = ledger->grants[at].next) {
-        const struct grant *grant = &ledger->grants[at];
+        const struct ledger_grant *grant = &ledger->grants[at];
         if (grant->fence < fence_now && !grant->tried[EVENT_RELEASE_TRY]) {
             ledger_fault(ledger,
                 "L3: key %u was granted again (fence %" PRIu64 ") though fence %" PRIu64
@@ -228,7 +228,7 @@ static void grants_check(struct ledger *ledger, uint32_t key, uint64_t fence_now
 
 static void key_check(struct ledger *ledger, uint32_t key, const struct once_operation *operation)
 {
-    const struct grant *grant =
+    const struct ledger_grant *grant =
         ledger->newest[key] == 0 ? NULL : &ledger->grants[ledger->newest[key]];
     if (grant == NULL) {
         /* Nobody was told of a grant. One that the kill cut off is open; nothing else may be. */
@@ -275,7 +275,7 @@ void ledger_look(struct ledger *ledger, struct once *once, uint32_t from, uint32
 }
 
 static void key_ask(
-    struct ledger *ledger, struct once *once, uint32_t key, const struct grant *grant)
+    struct ledger *ledger, struct once *once, uint32_t key, const struct ledger_grant *grant)
 {
     char text[24];
     char payload[48];
@@ -304,7 +304,7 @@ static void key_ask(
 void ledger_ask(struct ledger *ledger, struct once *once, uint32_t from, uint32_t until)
 {
     for (uint32_t key = from; key < until; key++) {
-        const struct grant *grant = &ledger->grants[ledger->newest[key]];
+        const struct ledger_grant *grant = &ledger->grants[ledger->newest[key]];
         bool free = ledger->newest[key] == 0 || crash_transient(key);
         if (!free && !grant->tried[EVENT_RELEASE_TRY]) {
             key_ask(ledger, once, key, grant);

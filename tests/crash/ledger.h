@@ -26,7 +26,7 @@ enum {
     LEDGER_FENCES_MAX = 1 << 22, /* of one directory: hundreds of thousands are asked for */
 };
 
-struct grant {
+struct ledger_grant {
     uint32_t next; /* of the same key, older; 0: none */
     uint64_t fence;
     bool tried[EVENT_KINDS]; /* what was asked for or told with this fence, by its kind */
@@ -38,7 +38,7 @@ struct ledger {
     uint32_t newest[LEDGER_KEYS_MAX]; /* the grant of each key with the highest fence; 0: none */
     uint16_t effects[LEDGER_KEYS_MAX];
     bool seen[LEDGER_FENCES_MAX]; /* fences that were told */
-    struct grant grants[LEDGER_GRANTS_MAX];
+    struct ledger_grant grants[LEDGER_GRANTS_MAX];
     uint32_t grants_count;      /* grants[0] is not used */
     uint64_t fence_highest;     /* told so far */
     uint64_t fence_before;      /* told before the last kill */
@@ -53,7 +53,7 @@ struct ledger *ledger_new(void);
 void ledger_free(struct ledger *ledger);
 /* Begin again with another directory; counts of events and records go on. */
 void ledger_restart(struct ledger *ledger);
-void ledger_event(struct ledger *ledger, const struct event *event);
+void ledger_event(struct ledger *ledger, const struct crash_event *event);
 /* A kill: fences told from now on are greater than all before. */
 void ledger_killed(struct ledger *ledger);
 /* Look at the records of keys from until until. */

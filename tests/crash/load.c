@@ -23,7 +23,7 @@ enum { THREADS = 4 };
 
 struct load {
     struct once *once;
-    struct shared *shared;
+    struct crash_shared *shared;
     int log_fd;
     uint64_t seed;
     uint32_t first_key;
@@ -33,7 +33,7 @@ struct load {
     enum plant plant;
 };
 
-struct worker {
+struct load_worker {
     struct load *load;
     struct prng prng;
     struct buf outcome;
@@ -41,37 +41,38 @@ struct worker {
 };
 
 /* One event, one write: it is in the parent's memory, or it never was. */
-static void tell(const struct load *load, const struct event *event)
+static void tell(const struct load *load, const struct crash_event *event)
 {
     if (write(load->log_fd, event, sizeof *event) != (ssize_t)sizeof *event) {
         abort();
     }
 }
 
-static void tell_kind(const struct load *load, enum event_kind kind, const struct event *about)
+static void tell_kind(
+    const struct load *load, enum event_kind kind, const struct crash_event *about)
 {
-    struct event event = *about;
+    struct crash_event event = *about;
     event.kind = kind;
     tell(load, &event);
 }
 
 static void tell_wrong(
-    const struct load *load, const struct event *about, const char *what, const char *text)
+    const struct load *load, const struct crash_event *about, const char *what, const char *text)
 {
-    struct event event = *about;
+    struct crash_event event = *about;
     event.kind = EVENT_WRONG;
     (void)snprintf(event.text, sizeof event.text, "%.40s: %.110s", what, text);
     tell(load, &event);
 }
 
-static void outcome_make(struct worker *worker, struct event *event)
+static void outcome_make(struct load_worker *worker, struct crash_event *event)
 {
     crash_outcome(event->key, event->fence, &worker->outcome);
     event->bytes = worker->outcome.len;
     digest_sha256(worker->outcome.data, worker->outcome.len, &event->digest);
 }
 
-static void seal(struct worker *worker, struct event *event)
+static void seal(struct load_worker *worker, struct crash_event *event)
 {
     struct load *load = worker->load;
     struct once_error error;
@@ -92,7 +93,7 @@ static void seal(struct worker *worker, struct event *event)
     tell_kind(load, EVENT_SEALED, event);
 }
 
-static void let_go(struct worker *worker, struct event *event, bool release)
+static void let_go(struct load_worker *worker, struct crash_event *event, bool release)
 {
     struct load *load = worker->load;
     struct once_error error;
@@ -109,7 +110,7 @@ static void let_go(struct worker *worker, struct event *event, bool release)
 }
 
 /* Only its first holder knows which payload a key was granted with. */
-static void conflict(struct worker *worker, const struct event *event, const char *key)
+static void conflict(struct load_worker *worker, const struct crash_event *event, const char *key)
 {
     struct load *load = worker->load;
     struct once_error error;
@@ -129,7 +130,7 @@ static void conflict(struct worker *worker, const struct event *event, const cha
 }
 
 /* What a holder does: mostly the effect and the seal. */
-static void hold(struct worker *worker, struct event *event, const char *key)
+static void hold(struct load_worker *worker, struct crash_event *event, const char *key)
 {
     struct load *load = worker->load;
     uint64_t fate = prng_below(&worker->prng, 100);
@@ -164,8 +165,8 @@ static void hold(struct worker *worker, struct event *event, const char *key)
     }
 }
 
-static void answered(
-    struct worker *worker, struct event *event, const struct once_answer *answer, const char *key)
+static void answered(struct load_worker *worker, struct crash_event *event,
+    const struct once_answer *answer, const char *key)
 {
     struct load *load = worker->load;
     const struct once_operation *operation = answer->operation;
@@ -191,10 +192,10 @@ static void answered(
     }
 }
 
-static void one_operation(struct worker *worker)
+static void one_operation(struct load_worker *worker)
 {
     struct load *load = worker->load;
-    struct event event = {0};
+    struct crash_event event = {0};
     uint32_t fresh = CRASH_KEYS_PER_ROUND;
     if (prng_below(&worker->prng, 10) < 7) {
         fresh = atomic_fetch_add(&load->fresh, 1);
@@ -224,7 +225,7 @@ static void one_operation(struct worker *worker)
 
 static void *work(void *context)
 {
-    struct worker *worker = context;
+    struct load_worker *worker = context;
     while (clock_nanos() < worker->load->until) {
         one_operation(worker);
     }
@@ -233,7 +234,7 @@ static void *work(void *context)
 
 static void run(struct load *load)
 {
-    struct worker workers[THREADS] = {0};
+    struct load_worker workers[THREADS] = {0};
     for (size_t i = 0; i < THREADS; i++) {
         workers[i].load = load;
         workers[i].prng.state = load->seed + i * 7919;
@@ -262,7 +263,7 @@ int main(int argc, char **argv)
     struct once_options options = {.store = argv[1]};
     struct once_error error;
     if (once_open(&options, &load.once, &error) != ONCE_OK) {
-        struct event about = {0};
+        struct crash_event about = {0};
         tell_wrong(&load, &about, "open", error.text);
         return 1;
     }
@@ -271,7 +272,7 @@ int main(int argc, char **argv)
     run(&load);
     atomic_store(&load.shared->phase, PHASE_CLOSING);
     if (once_close(load.once, &error) != ONCE_OK) {
-        struct event about = {0};
+        struct crash_event about = {0};
         tell_wrong(&load, &about, "close", error.text);
     }
     atomic_store(&load.shared->phase, PHASE_CLOSED);

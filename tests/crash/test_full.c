@@ -36,7 +36,7 @@ enum {
 };
 
 /* What one thread was told. */
-struct worker {
+struct full_worker {
     pthread_t thread;
     unsigned number;
     uint64_t fences[KEYS_MAX];
@@ -50,7 +50,7 @@ struct worker {
 static struct kit_dir mounted;
 static char url[400];
 static struct once *once;
-static struct worker workers[THREADS];
+static struct full_worker workers[THREADS];
 
 static void outcome_make(unsigned thread, unsigned key, char ret_bytes[OUTCOME_BYTES])
 {
@@ -94,7 +94,7 @@ static bool refused_rightly(const struct once_error *error)
 }
 
 /* One step of the next key: its grant, or its seal. false: refused, and error says why. */
-static bool step(struct worker *worker)
+static bool step(struct full_worker *worker)
 {
     char key[48];
     char outcome[OUTCOME_BYTES];
@@ -125,7 +125,7 @@ static bool step(struct worker *worker)
 
 static void *fill(void *context)
 {
-    struct worker *worker = context;
+    struct full_worker *worker = context;
     while (worker->sealed < KEYS_MAX && worker->refused < REFUSALS) {
         if (!step(worker)) {
             if (!refused_rightly(&worker->error)) {
@@ -156,7 +156,7 @@ static void fill_all(void)
 }
 
 /* Everything that was told is there; what was refused did not happen. Reads need no space. */
-static void check_worker(const struct worker *worker)
+static void check_worker(const struct full_worker *worker)
 {
     char key[48];
     char outcome[OUTCOME_BYTES];
@@ -199,7 +199,7 @@ static void verify_it(void)
 }
 
 /* Without being opened again. The refused step is the first that goes on. */
-static void goes_on(struct worker *worker)
+static void goes_on(struct full_worker *worker)
 {
     unsigned before = worker->sealed;
     for (int waited = 0; !step(worker); waited++) {
@@ -273,8 +273,8 @@ static void closed_and_opened_while_it_is_full(void **state)
 static void killed_while_it_is_full(void **state)
 {
     skip_unless_mounted(state);
-    struct worker *told = mmap(NULL, sizeof *told * THREADS + sizeof(int), PROT_READ | PROT_WRITE,
-        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct full_worker *told = mmap(NULL, sizeof *told * THREADS + sizeof(int),
+        PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(told != MAP_FAILED);
     _Atomic int *full = (_Atomic int *)(void *)(told + THREADS);
     pid_t child = fork();

@@ -37,7 +37,7 @@ enum {
 };
 
 /* When to kill: everything is measured from the moment the phase begins. */
-struct plan {
+struct kill_plan {
     enum phase phase; /* wait for it … */
     const char *file; /* … and for this file to be there, at most patience_us; NULL: no file … */
     uint64_t patience_us; /* … and then kill after so long at the latest */
@@ -57,7 +57,7 @@ struct harness {
     const char *load; /* the program */
     struct prng prng;
     struct ledger *ledger;
-    struct shared *shared;
+    struct crash_shared *shared;
     int shared_fd;
     int log_fd;
     pid_t child;
@@ -159,7 +159,7 @@ static void child_kill(void)
         ledger_fault(harness.ledger, "the load ended with status %x by itself", status);
     }
     tally_kill(phase_now());
-    struct event event;
+    struct crash_event event;
     off_t offset = 0;
     while (pread(harness.log_fd, &event, sizeof event, offset) == (ssize_t)sizeof event) {
         ledger_event(harness.ledger, &event);
@@ -169,26 +169,26 @@ static void child_kill(void)
     ledger_killed(harness.ledger);
 }
 
-static struct plan plan_make(void)
+static struct kill_plan plan_make(void)
 {
     static const char *const files[] = {"index.tmp", "squeeze.tmp", "spare"};
     uint64_t kind = prng_below(&harness.prng, 100);
     if (kind < 8) {
-        return (struct plan){.patience_us = prng_below(&harness.prng, 60000)};
+        return (struct kill_plan){.patience_us = prng_below(&harness.prng, 60000)};
     }
     if (kind < 20) {
-        return (struct plan){PHASE_OPENING, NULL, prng_below(&harness.prng, 5000), false};
+        return (struct kill_plan){PHASE_OPENING, NULL, prng_below(&harness.prng, 5000), false};
     }
     if (kind < 35) {
-        return (struct plan){PHASE_CLOSING, NULL, prng_below(&harness.prng, 6000), true};
+        return (struct kill_plan){PHASE_CLOSING, NULL, prng_below(&harness.prng, 6000), true};
     }
     if (kind < 55) {
-        return (struct plan){PHASE_LOADING, files[prng_below(&harness.prng, 3)], 60000, false};
+        return (struct kill_plan){PHASE_LOADING, files[prng_below(&harness.prng, 3)], 60000, false};
     }
-    return (struct plan){PHASE_LOADING, NULL, prng_below(&harness.prng, 60000), false};
+    return (struct kill_plan){PHASE_LOADING, NULL, prng_below(&harness.prng, 60000), false};
 }
 
-static void plan_follow(const struct plan *plan)
+static void plan_follow(const struct kill_plan *plan)
 {
     if (!phase_wait(plan->phase)) {
         return;
@@ -200,7 +200,7 @@ static void plan_follow(const struct plan *plan)
     }
 }
 
-static void round_run(const struct plan *plan, unsigned round, enum plant plant)
+static void round_run(const struct kill_plan *plan, unsigned round, enum plant plant)
 {
     uint64_t milliseconds = plan->closes ? 1 + prng_below(&harness.prng, 25) : 0;
     child_start(round, milliseconds, plant);
@@ -329,7 +329,7 @@ static void nothing_acknowledged_is_lost_by_hundreds_of_kills(void **state)
     for (unsigned done = 0; done < kills; done += KILLS_ON_ONE) {
         store_fresh(done / KILLS_ON_ONE);
         for (unsigned round = 0; round < KILLS_ON_ONE && harness.ledger->faults == 0; round++) {
-            struct plan plan = plan_make();
+            struct kill_plan plan = plan_make();
             round_run(&plan, round, PLANT_NONE);
             store_look(round);
         }
@@ -355,12 +355,12 @@ static void a_kill_during_creation_leaves_a_store_or_none(void **state)
     unsigned made = 0;
     for (unsigned i = 0; i < CREATION_KILLS; i++) {
         store_fresh(0);
-        struct plan plan = {PHASE_OPENING, NULL, prng_below(&harness.prng, 5000), false};
+        struct kill_plan plan = {PHASE_OPENING, NULL, prng_below(&harness.prng, 5000), false};
         round_run(&plan, 0, PLANT_NONE);
         made += store_has("identity");
         store_look(0);
         /* Whatever is there, the next one opens or makes it and works. */
-        struct plan next = {PHASE_LOADING, NULL, 10000, false};
+        struct kill_plan next = {PHASE_LOADING, NULL, 10000, false};
         round_run(&next, 1, PLANT_NONE);
         store_look(1);
         store_ask(2);
@@ -411,7 +411,7 @@ static void control_run(enum plant plant)
     for (unsigned round = 0; round < CONTROL_KILLS && harness.ledger->faults == 0; round++) {
         /* On a busy machine little happens in 30 ms: the later kills leave more time. */
         uint64_t micros_max = UINT64_C(30000) << (round / 10 < 5 ? round / 10 : 5);
-        struct plan plan = {PHASE_LOADING, NULL, prng_below(&harness.prng, micros_max), false};
+        struct kill_plan plan = {PHASE_LOADING, NULL, prng_below(&harness.prng, micros_max), false};
         round_run(&plan, round, plant);
         store_look(round);
     }
@@ -436,7 +436,7 @@ static void load_until_granted(unsigned round)
 {
     enum { TRIES = 10 };
     uint64_t before = harness.ledger->told[EVENT_GRANT];
-    struct plan plan = {PHASE_LOADING, NULL, 40000, false};
+    struct kill_plan plan = {PHASE_LOADING, NULL, 40000, false};
     for (int i = 0; i < TRIES && harness.ledger->told[EVENT_GRANT] == before; i++) {
         round_run(&plan, round, PLANT_NONE);
         plan.patience_us *= 2;

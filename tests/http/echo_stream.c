@@ -31,7 +31,7 @@
 enum { PIECE_BYTES = 10000, SMALL_BYTES = 100, TRICKLE_MS = 10 };
 
 /* What an exchange is about; in its arena. */
-struct job {
+struct stream_job {
     struct echo *echo;
     uint64_t left;  /* bytes of the answer still to be given */
     uint64_t given; /* and given */
@@ -46,9 +46,9 @@ struct job {
     bool is_waiting;   /* for drained */
 };
 
-static struct job *job_new(struct echo *echo, struct http_exchange *exchange)
+static struct stream_job *job_new(struct echo *echo, struct http_exchange *exchange)
 {
-    struct job *job = arena_zalloc(exchange->arena, sizeof *job);
+    struct stream_job *job = arena_zalloc(exchange->arena, sizeof *job);
     ASSERT(job != NULL);
     job->echo = echo;
     job->number = echo_number(exchange);
@@ -58,7 +58,7 @@ static struct job *job_new(struct echo *echo, struct http_exchange *exchange)
     return job;
 }
 
-static void job_over(struct job *job)
+static void job_over(struct stream_job *job)
 {
     uint64_t before = atomic_fetch_sub(&job->echo->jobs, 1);
     ASSERT(before > 0);
@@ -94,7 +94,7 @@ static void answer(struct http_exchange *exchange, unsigned status, struct slice
 
 static void answer_sum(struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     char text[64];
     int len = snprintf(text, sizeof text, "%llu %llu", (unsigned long long)job->bytes,
         (unsigned long long)job->sum);
@@ -106,7 +106,7 @@ static void answer_sum(struct http_exchange *exchange)
 
 static void finish(struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     bool is_whole = !job->is_broken;
     job_over(job);
     http_answer_finish(exchange, is_whole);
@@ -130,7 +130,7 @@ static void put_letters(char *piece, size_t len, uint64_t from)
 /* As much as is wanted. */
 static void give(struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     char piece[PIECE_BYTES];
     bool has_room = true;
     while (job->left > 0 && (has_room || job->ignores_room)) {
@@ -148,7 +148,7 @@ static void give(struct http_exchange *exchange)
 
 static void on_drained(void *context, struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     (void)context;
     ASSERT(!exchange->is_gone);
     ASSERT(job->is_waiting); /* it comes when it is owed, and once */
@@ -165,7 +165,7 @@ static void on_gone_streaming(void *context, struct http_exchange *exchange)
 
 static void stream(struct http_exchange *exchange, uint64_t bytes, int64_t length)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     job->left = bytes;
     exchange->drained = on_drained;
     exchange->gone = on_gone_streaming;
@@ -178,7 +178,7 @@ static void stream(struct http_exchange *exchange, uint64_t bytes, int64_t lengt
 static void on_trickle(void *context, struct http_exchange *exchange)
 {
     struct echo *echo = context;
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     if (job->left == 0) {
         finish(exchange);
         return;
@@ -190,7 +190,7 @@ static void on_trickle(void *context, struct http_exchange *exchange)
 
 static void trickle(struct echo *echo, struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     job->left = job->number;
     exchange->gone = on_gone;
     exchange->resume = on_trickle;
@@ -207,7 +207,7 @@ static void on_gone_held(void *context, struct http_exchange *exchange)
 
 static void absent(struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     http_answer_begin(exchange, (unsigned)job->number);
     http_answer_stream(exchange, HTTP_LENGTH_ABSENT);
     finish(exchange);
@@ -236,7 +236,7 @@ static void dated(struct http_exchange *exchange)
 
 static void count(struct http_exchange *exchange, struct slice piece)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     ASSERT(!job->is_paused);
     ASSERT(piece.len > 0);
     ASSERT(exchange->request_id.len > 0);
@@ -254,7 +254,7 @@ static void on_piece(void *context, struct http_exchange *exchange, struct slice
 
 static void on_awake(void *context, struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     (void)context;
     job->is_paused = false;
     http_body_go_on(exchange);
@@ -262,7 +262,7 @@ static void on_awake(void *context, struct http_exchange *exchange)
 
 static void on_slow_piece(void *context, struct http_exchange *exchange, struct slice piece)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     count(exchange, piece);
     job->is_paused = true;
     http_body_pause(exchange);
@@ -273,7 +273,7 @@ static void on_slow_piece(void *context, struct http_exchange *exchange, struct 
 
 static void on_echo_drained(void *context, struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     (void)context;
     ASSERT(job->is_paused);
     job->is_paused = false;
@@ -282,7 +282,7 @@ static void on_echo_drained(void *context, struct http_exchange *exchange)
 
 static void on_echo_piece(void *context, struct http_exchange *exchange, struct slice piece)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     (void)context;
     count(exchange, piece);
     if (!http_answer_piece(exchange, piece)) {
@@ -293,7 +293,7 @@ static void on_echo_piece(void *context, struct http_exchange *exchange, struct 
 
 static void on_early_piece(void *context, struct http_exchange *exchange, struct slice piece)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     (void)context;
     count(exchange, piece);
     if (job->bytes >= job->number) {
@@ -303,7 +303,7 @@ static void on_early_piece(void *context, struct http_exchange *exchange, struct
 
 static void on_early_stream_piece(void *context, struct http_exchange *exchange, struct slice piece)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     (void)context;
     count(exchange, piece);
     if (job->given == 0) {
@@ -313,7 +313,7 @@ static void on_early_stream_piece(void *context, struct http_exchange *exchange,
 
 static void on_half_piece(void *context, struct http_exchange *exchange, struct slice piece)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     (void)context;
     bool is_first = job->bytes == 0;
     count(exchange, piece);
@@ -352,7 +352,7 @@ void stream_begin(void *context, struct http_exchange *exchange)
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (path_is(exchange, known[i].path)) {
-            struct job *job = job_new(context, exchange);
+            struct stream_job *job = job_new(context, exchange);
             exchange->piece = known[i].piece;
             exchange->cut = on_cut;
             exchange->gone = on_gone;
@@ -370,7 +370,7 @@ void stream_begin(void *context, struct http_exchange *exchange)
 /* The body is whole. */
 static void handle_pieces(struct echo *echo, struct http_exchange *exchange)
 {
-    struct job *job = exchange->state;
+    struct stream_job *job = exchange->state;
     ASSERT(!job->is_paused);
     ASSERT(exchange->body.len == 0);
     atomic_fetch_add(&echo->wholes, 1);
@@ -384,7 +384,7 @@ static void handle_pieces(struct echo *echo, struct http_exchange *exchange)
     } /* else it is being streamed, and goes on */
 }
 
-static bool handle_streams(struct http_exchange *exchange, struct job *job)
+static bool handle_streams(struct http_exchange *exchange, struct stream_job *job)
 {
     uint64_t number = job->number;
     job->piece_bytes = path_is(exchange, "/small") ? SMALL_BYTES : PIECE_BYTES;
@@ -409,7 +409,7 @@ bool stream_handle(struct echo *echo, struct http_exchange *exchange)
         handle_pieces(echo, exchange);
         return true;
     }
-    struct job *job = job_new(echo, exchange);
+    struct stream_job *job = job_new(echo, exchange);
     if (handle_streams(exchange, job)) {
         return true;
     }

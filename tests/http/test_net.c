@@ -144,7 +144,7 @@ static void addresses_are_read_and_written_alike(void **state)
 
 enum { POSTERS = 4, POSTS = 20000 };
 
-struct posted {
+struct net_posted {
     struct net_task task; /* first */
     unsigned poster;
     unsigned number;
@@ -159,7 +159,7 @@ static struct {
 
 static void run_posted(struct net_task *task)
 {
-    struct posted *posted = (struct posted *)(void *)task;
+    struct net_posted *posted = (struct net_posted *)(void *)task;
     ASSERT(posts.next[posted->poster] == posted->number); /* in the order of its poster */
     posts.next[posted->poster]++;
     posts.ran++;
@@ -170,9 +170,9 @@ static void *post_many(void *arg)
 {
     unsigned poster = *(unsigned *)arg;
     for (unsigned i = 0; i < POSTS; i++) {
-        struct posted *posted = mem_alloc(&mem_libc, sizeof *posted);
+        struct net_posted *posted = mem_alloc(&mem_libc, sizeof *posted);
         ASSERT(posted != NULL);
-        *posted = (struct posted){.task = {.run = run_posted}, .poster = poster, .number = i};
+        *posted = (struct net_posted){.task = {.run = run_posted}, .poster = poster, .number = i};
         net_loop_post(&posts.loop, &posted->task);
         if (i % 512 == 0) {
             nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); /* let the loop fall asleep */

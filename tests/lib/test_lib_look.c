@@ -209,14 +209,14 @@ static void every_decision_leaves_evidence(void **state)
 
 enum { ENTRIES_KEPT = 5, ENTRY_TEXT_BYTES = 2048 };
 
-struct kept {
+struct kept_entries {
     size_t count;
     char text[ENTRIES_KEPT][ENTRY_TEXT_BYTES];
 };
 
 static int keep_entry(void *context, const struct once_entry *entry)
 {
-    struct kept *kept = context;
+    struct kept_entries *kept = context;
     assert_true(kept->count < ENTRIES_KEPT && entry->json.size < ENTRY_TEXT_BYTES);
     memcpy(kept->text[kept->count], entry->json.data, entry->json.size);
     kept->text[kept->count++][entry->json.size] = '\0';
@@ -243,7 +243,7 @@ static void digits_of(const char *entry, const char *member, char ret_digits[65]
 static void evidence_says_what_was_decided_and_about_what(void **state)
 {
     (void)state;
-    struct kept kept = {0};
+    struct kept_entries kept = {0};
     struct once_answer *grant = begin_key(once, "k", "{\"a\":1}");
     struct once_answer *running = begin_key(once, "k", "{\"a\":1}");
     struct once_answer *sealed = seal_text(once, grant, "done");

@@ -558,7 +558,7 @@ static enum status audit_key(struct sim *sim, const struct sim_key *key, int64_t
     return OK;
 }
 
-struct audit {
+struct oracle_audit {
     struct sim *sim;
     uint64_t seq;
     struct digest hash;
@@ -568,7 +568,7 @@ struct audit {
 };
 
 /* The evidence alone must lead to the same decisions. */
-static void audit_decision(struct audit *audit, const struct entry *entry)
+static void audit_decision(struct oracle_audit *audit, const struct entry *entry)
 {
     static const struct redecide_stored nothing = {.squeezed = true};
     struct entry_view view;
@@ -585,7 +585,7 @@ static void audit_decision(struct audit *audit, const struct entry *entry)
 
 static bool audit_entry(void *context, const struct entry *entry)
 {
-    struct audit *audit = context;
+    struct oracle_audit *audit = context;
     struct sim *sim = audit->sim;
     if (entry->kind != ENTRY_EVIDENCE) {
         return true;
@@ -617,7 +617,7 @@ static bool audit_entry(void *context, const struct entry *entry)
     return true;
 }
 
-static enum status walk_evidence(struct sim *sim, struct audit *audit)
+static enum status walk_evidence(struct sim *sim, struct oracle_audit *audit)
 {
     struct store *store = sim->store;
     struct entry_range all = {0};
@@ -635,7 +635,7 @@ static enum status walk_evidence(struct sim *sim, struct audit *audit)
 static enum status audit_evidence(struct sim *sim)
 {
     struct store *store = sim->store;
-    struct audit audit = {.sim = sim};
+    struct oracle_audit audit = {.sim = sim};
     struct store_head head;
     enum status status = walk_evidence(sim, &audit);
     if (status != OK) {

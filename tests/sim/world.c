@@ -283,12 +283,12 @@ static void stop_process(struct sim *sim, struct engine_call **calls, size_t cou
 }
 
 /* What became of the faults that were planned for a batch. */
-struct plan {
+struct fault_plan {
     bool prepare; /* armed before the batch */
     bool commit;
 };
 
-static void note_commit_fault(struct sim *sim, const struct plan *plan)
+static void note_commit_fault(struct sim *sim, const struct fault_plan *plan)
 {
     if (plan->prepare && !fault_is_armed(sim->store, STORE_CALL_PREPARE)) {
         sim_note(sim, SOMETIMES_PREPARE_FAILED);
@@ -321,7 +321,7 @@ static void run_batch(struct sim *sim)
         return;
     }
     plan_faults(sim);
-    struct plan plan = {.prepare = fault_is_armed(sim->store, STORE_CALL_PREPARE),
+    struct fault_plan plan = {.prepare = fault_is_armed(sim->store, STORE_CALL_PREPARE),
         .commit = fault_is_armed(sim->store, STORE_CALL_COMMIT)};
     size_t count = collect(sim, calls);
     int64_t now_ms = engine_now(sim);

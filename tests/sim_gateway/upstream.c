@@ -19,7 +19,7 @@ struct upstream {
  * so that a duplicate's answer can run out of memory. */
 enum { LONG_FIELD_BYTES = 1200 };
 
-enum call_state { CALL_CONNECTING, CALL_SENDING, CALL_RECEIVED, CALL_ANSWERING, CALL_OVER };
+enum sim_call_state { CALL_CONNECTING, CALL_SENDING, CALL_RECEIVED, CALL_ANSWERING, CALL_OVER };
 
 /* One request at the upstream. */
 struct sim_call {
@@ -28,7 +28,7 @@ struct sim_call {
     struct sim_call *next;
     struct sim_attempt *attempt; /* NULL: a lookup */
     int key;
-    enum call_state state;
+    enum sim_call_state state;
     int64_t started_ms;
     bool is_silent;   /* no answer comes */
     bool is_slow;     /* one does, late */

@@ -77,12 +77,12 @@ static void path_set(const struct power *power, char *to, const char *path)
 }
 
 /* Names, as a table that calls are played into. */
-struct names {
+struct power_names {
     struct name *list;
     size_t count;
 };
 
-static struct name *name_find(struct names *names, const char *path)
+static struct name *name_find(struct power_names *names, const char *path)
 {
     for (size_t i = 0; i < names->count; i++) {
         if (strcmp(names->list[i].path, path) == 0) {
@@ -92,7 +92,7 @@ static struct name *name_find(struct names *names, const char *path)
     return NULL;
 }
 
-static void name_drop(struct names *names, const char *path)
+static void name_drop(struct power_names *names, const char *path)
 {
     struct name *name = name_find(names, path);
     if (name != NULL) {
@@ -100,7 +100,7 @@ static void name_drop(struct names *names, const char *path)
     }
 }
 
-static void name_put(struct names *names, const char *path, unsigned file)
+static void name_put(struct power_names *names, const char *path, unsigned file)
 {
     name_drop(names, path);
     names->list = realloc(names->list, (names->count + 1) * sizeof *names->list);
@@ -110,7 +110,7 @@ static void name_put(struct names *names, const char *path, unsigned file)
     name->file = file;
 }
 
-static void name_rename(struct names *names, const char *from, const char *to)
+static void name_rename(struct power_names *names, const char *from, const char *to)
 {
     size_t len = strlen(from);
     if (name_find(names, from) == NULL) {
@@ -131,7 +131,7 @@ static void name_rename(struct names *names, const char *from, const char *to)
     }
 }
 
-static void names_play(struct names *names, const struct call *call)
+static void names_play(struct power_names *names, const struct call *call)
 {
     switch (call->kind) {
     case CALL_CREATE: name_put(names, call->path, call->file); break;
@@ -149,7 +149,7 @@ static void names_play(struct names *names, const struct call *call)
 
 static void call_play(struct power *power, const struct call *call)
 {
-    struct names names = {.list = power->names, .count = power->names_count};
+    struct power_names names = {.list = power->names, .count = power->names_count};
     names_play(&names, call);
     power->names = names.list;
     power->names_count = names.count;
@@ -170,7 +170,7 @@ static int power_open(void *context, const char *path, int flags, mode_t mode)
     power->dir_fd[fd] = (flags & O_DIRECTORY) != 0;
     power->dsync_fd[fd] = (flags & O_DSYNC) != 0;
     (void)snprintf(power->dir_path[fd], PATH_BYTES, "%s", relative);
-    struct names names = {.list = power->names, .count = power->names_count};
+    struct power_names names = {.list = power->names, .count = power->names_count};
     struct name *name = name_find(&names, relative);
     if (!power->dir_fd[fd] && (name == NULL || (flags & O_TRUNC) != 0)) {
         struct call *call = call_add(power, CALL_CREATE);
@@ -416,10 +416,10 @@ static void image_contents(const struct power *power, const struct power_image *
     }
 }
 
-static struct names image_names(
+static struct power_names image_names(
     const struct power *power, const struct power_image *image, uint64_t *state)
 {
-    struct names names = {0};
+    struct power_names names = {0};
     uint64_t cut = image->calls == 0 ? 0 : dice(state) % (image->calls + 1);
     cut = dice(state) % 2 ? image->calls : cut;
     for (size_t i = 0; i < image->calls; i++) {
@@ -430,7 +430,8 @@ static struct names image_names(
     return names;
 }
 
-static void image_write(const struct names *names, const struct content *contents, const char *to)
+static void image_write(
+    const struct power_names *names, const struct content *contents, const char *to)
 {
     for (int pass = 0; pass < 2; pass++) { /* directories first */
         for (size_t i = 0; i < names->count; i++) {
@@ -467,7 +468,7 @@ uint64_t power_make(struct power *power, const struct power_image *image, const 
     struct content *contents = calloc(power->files + 1, sizeof *contents);
     ASSERT(contents != NULL);
     image_contents(power, image, contents, &state);
-    struct names names = image_names(power, image, &state);
+    struct power_names names = image_names(power, image, &state);
     image_write(&names, contents, to);
     free(names.list);
     for (unsigned i = 0; i <= power->files; i++) {

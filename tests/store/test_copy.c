@@ -37,7 +37,7 @@ struct done {
     int64_t sealed_ms; /* when */
 };
 
-struct writer {
+struct copy_writer {
     struct store *store;
     struct arena arena;
     struct prng random;
@@ -60,7 +60,7 @@ static uint64_t last_seq(struct store *store)
     return head.seq;
 }
 
-static void put(struct writer *writer, const struct record *record, struct slice request_body,
+static void put(struct copy_writer *writer, const struct record *record, struct slice request_body,
     uint64_t version_expected)
 {
     struct err err = {0};
@@ -74,7 +74,7 @@ static void put(struct writer *writer, const struct record *record, struct slice
     assert_int_equal(writer->store->ops->flush(writer->store, &err), OK);
 }
 
-static void begin(struct writer *writer)
+static void begin(struct copy_writer *writer)
 {
     char bytes[BODY_BYTES];
     unsigned number = writer->begun++;
@@ -87,7 +87,7 @@ static void begin(struct writer *writer)
     writer->done[number].begun = last_seq(writer->store);
 }
 
-static void seal(struct writer *writer, unsigned number)
+static void seal(struct copy_writer *writer, unsigned number)
 {
     const struct record *open = kit_load(writer->store, number, &writer->arena);
     assert_non_null(open);
@@ -98,7 +98,7 @@ static void seal(struct writer *writer, unsigned number)
 }
 
 /* After an entry that says so, as the engine does. */
-static void archive(struct writer *writer)
+static void archive(struct copy_writer *writer)
 {
     struct err err = {0};
     struct store_removable old;
@@ -110,7 +110,7 @@ static void archive(struct writer *writer)
     }
 }
 
-static void step(struct writer *writer)
+static void step(struct copy_writer *writer)
 {
     struct err err = {0};
     writer->now_ms += STEP_MS;
@@ -131,7 +131,7 @@ static void step(struct writer *writer)
 
 static bool meanwhile(void *context, uint64_t bytes_done, uint64_t bytes_total)
 {
-    struct writer *writer = context;
+    struct copy_writer *writer = context;
     assert_true(bytes_done <= bytes_total);
     uint64_t steps = prng_below(&writer->random, STEPS_BETWEEN);
     bool is_busy = prng_once_in(&writer->random, BUSY_ONE_OF);
@@ -143,11 +143,12 @@ static bool meanwhile(void *context, uint64_t bytes_done, uint64_t bytes_total)
     return writer->stop_after == 0 || writer->calls < writer->stop_after;
 }
 
-static void writer_init(struct writer *writer, uint64_t seed)
+static void writer_init(struct copy_writer *writer, uint64_t seed)
 {
     char url[400];
     struct err err = {0};
-    *writer = (struct writer){.now_ms = KIT_NOW, .random = {.state = seed}, .dir = kit_dir_make()};
+    *writer =
+        (struct copy_writer){.now_ms = KIT_NOW, .random = {.state = seed}, .dir = kit_dir_make()};
     kit_set_time(KIT_NOW);
     arena_init(&writer->arena, &mem_libc, 64 << 20);
     (void)snprintf(writer->data, sizeof writer->data, "%s/data", writer->dir.path);
@@ -160,14 +161,14 @@ static void writer_init(struct writer *writer, uint64_t seed)
     assert_int_equal(mkdir(writer->copy, 0700), 0);
 }
 
-static void writer_release(struct writer *writer)
+static void writer_release(struct copy_writer *writer)
 {
     assert_int_equal(kit_close(writer->store), OK);
     kit_dir_remove(&writer->dir);
     arena_release(&writer->arena);
 }
 
-static struct store *copy_opened(const struct writer *writer)
+static struct store *copy_opened(const struct copy_writer *writer)
 {
     struct err err = {0};
     struct store *store = NULL;
@@ -181,7 +182,7 @@ static struct store *copy_opened(const struct writer *writer)
 }
 
 /* The copy is the store as it was after some entry: each key has the state that it had then. */
-static void check_key(struct writer *writer, struct store *copy, unsigned number)
+static void check_key(struct copy_writer *writer, struct store *copy, unsigned number)
 {
     struct err err = {0};
     struct slice body;
@@ -204,7 +205,7 @@ static void check_key(struct writer *writer, struct store *copy, unsigned number
     arena_clear(&writer->arena);
 }
 
-static void check_copy(struct writer *writer, uint64_t seq_before)
+static void check_copy(struct copy_writer *writer, uint64_t seq_before)
 {
     unsigned tails = 0;
     assert_int_equal(kit_damages(writer->copy, &tails), 0);
@@ -217,7 +218,7 @@ static void check_copy(struct writer *writer, uint64_t seq_before)
     assert_int_equal(kit_close(copy), OK);
 }
 
-static void copy_while_busy(struct writer *writer, uint64_t seed)
+static void copy_while_busy(struct copy_writer *writer, uint64_t seed)
 {
     struct err err = {0};
     writer_init(writer, seed);
@@ -242,7 +243,7 @@ static void copy_while_busy(struct writer *writer, uint64_t seed)
 
 static void a_copy_of_a_busy_journal_is_a_store(void **state)
 {
-    static struct writer writer;
+    static struct copy_writer writer;
     unsigned archived = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
@@ -255,7 +256,7 @@ static void a_copy_of_a_busy_journal_is_a_store(void **state)
 
 static void a_copy_that_is_stopped_says_so(void **state)
 {
-    static struct writer writer;
+    static struct copy_writer writer;
     struct err err = {0};
     (void)state;
     writer_init(&writer, 7);
@@ -311,7 +312,7 @@ static ssize_t watched_pread(void *context, int fd, void *bytes, size_t size, ui
  * the two would continue with different histories under the same numbers. */
 static void what_is_copied_is_on_the_disk_of_the_source(void **state)
 {
-    static struct writer writer;
+    static struct copy_writer writer;
     struct err err = {0};
     (void)state;
     writer_init(&writer, 3);
@@ -363,7 +364,7 @@ static unsigned damages_and_tails(const char *data)
 static enum status copy_after(
     unsigned steps, void (*hurt)(const char *data), struct err *err, unsigned *ret_damages)
 {
-    static struct writer writer;
+    static struct copy_writer writer;
     writer_init(&writer, 5);
     for (unsigned i = 0; i < steps; i++) {
         step(&writer);
@@ -423,7 +424,7 @@ static void damage_at_the_end_is_not_taken_for_the_end(void **state)
 /* Not to be taken for one that was archived: then everything before it would be left out. */
 static void a_segment_that_is_missing_is_not_taken_for_an_archived_one(void **state)
 {
-    static struct writer writer;
+    static struct copy_writer writer;
     struct err err = {0};
     char path[400];
     (void)state;

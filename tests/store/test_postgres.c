@@ -807,7 +807,7 @@ enum killed_at {
 };
 
 /* A commit on a thread of its own: its marker waits on the server for the one before. */
-struct sent {
+struct pg_sent {
     struct own *own;
     struct under_way way;
     pthread_t thread;
@@ -815,7 +815,7 @@ struct sent {
 
 static void *sent_commit(void *context)
 {
-    struct sent *sent = context;
+    struct pg_sent *sent = context;
     way_commit(sent->own, &sent->way);
     return NULL;
 }
@@ -881,7 +881,7 @@ static void connect_again(struct own *own)
 
 /* Has both under way as far as that. Returns a session to kill. */
 static int two_under_way(
-    struct own *own, enum killed_at at, struct under_way *first, struct sent *second)
+    struct own *own, enum killed_at at, struct under_way *first, struct pg_sent *second)
 {
     way_begin(own, false);
     if (at != KILLED_EARLY) {
@@ -917,7 +917,7 @@ static void check_fate(enum status status, bool happened)
 static void kill_two(struct own *own, enum killed_at at)
 {
     struct under_way first;
-    struct sent second;
+    struct pg_sent second;
     if (!is_private(own)) {
         skip();
     }

@@ -29,7 +29,7 @@ struct told {
     uint64_t fences[KEYS];
 };
 
-struct work {
+struct power_work {
     struct power *power;
     struct told now;
     struct told *told;   /* by mark */
@@ -51,7 +51,8 @@ static void chain_next(struct store *store, struct entry *entry, const char *tex
 }
 
 /* One commit: a begin of a new operation, or the seal of the one in progress. */
-static void work_step(struct work *work, struct store *store, unsigned step, struct arena *arena)
+static void work_step(
+    struct power_work *work, struct store *store, unsigned step, struct arena *arena)
 {
     static char large[6000];
     memset(large, 'b', sizeof large);
@@ -88,7 +89,7 @@ static void work_step(struct work *work, struct store *store, unsigned step, str
 }
 
 /* Every other flush is one that no thread waits for, and housekeeping goes on meanwhile. */
-static void work_flush(const struct work *work, struct store *store, unsigned step)
+static void work_flush(const struct power_work *work, struct store *store, unsigned step)
 {
     struct err err = {0};
     bool landed = false;
@@ -102,7 +103,7 @@ static void work_flush(const struct work *work, struct store *store, unsigned st
     assert_true(landed);
 }
 
-static void work_record(struct work *work, const char *root)
+static void work_record(struct power_work *work, const char *root)
 {
     char url[512];
     (void)snprintf(url, sizeof url, form, root, ways[way_now]);
@@ -153,7 +154,7 @@ static void work_record(struct work *work, const char *root)
     arena_release(&arena);
 }
 
-struct chain {
+struct power_chain {
     uint64_t seq;
     struct digest hash;
     bool broken;
@@ -161,7 +162,7 @@ struct chain {
 
 static bool chain_visit(void *context, const struct entry *entry)
 {
-    struct chain *chain = context;
+    struct power_chain *chain = context;
     struct digest hash;
     digest_sha256_2(&chain->hash, sizeof chain->hash, entry->bytes.data, entry->bytes.len, &hash);
     chain->broken = chain->broken || entry->seq != chain->seq + 1 ||
@@ -177,7 +178,7 @@ static const char *chain_fault(
     struct err err = {0};
     struct store_head head;
     store->ops->head(store, &head);
-    struct chain chain = {0};
+    struct power_chain chain = {0};
     struct entry_range range = {0};
     if (store->ops->entries(store, &range, chain_visit, &chain, &err) != OK) {
         return "the entries cannot be read";
@@ -214,7 +215,7 @@ static const char *record_fault(
 }
 
 /* NULL when the image is as it should be. */
-static const char *image_fault(const struct work *work, const char *path, uint64_t mark)
+static const char *image_fault(const struct power_work *work, const char *path, uint64_t mark)
 {
     char url[512];
     (void)snprintf(url, sizeof url, form, path, ways[way_now]);
@@ -249,7 +250,7 @@ static const char *image_fault(const struct work *work, const char *path, uint64
 
 static int setup(void **state)
 {
-    struct work *work = calloc(1, sizeof *work);
+    struct power_work *work = calloc(1, sizeof *work);
     assert_non_null(work);
     kit_set_time(KIT_NOW);
     struct kit_dir dir = kit_dir_make();
@@ -262,7 +263,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct work *work = *state;
+    struct power_work *work = *state;
     power_free(work->power);
     free(work->told);
     free(work->newest);
@@ -271,7 +272,8 @@ static int teardown(void **state)
 }
 
 /* Every nth image, n being the number of ways: each way has others of them. */
-static unsigned images(struct work *work, unsigned count, unsigned every, bool honest, bool tell)
+static unsigned images(
+    struct power_work *work, unsigned count, unsigned every, bool honest, bool tell)
 {
     struct kit_dir dir = kit_dir_make();
     char path[300];
@@ -299,7 +301,7 @@ static unsigned images(struct work *work, unsigned count, unsigned every, bool h
 
 static void nothing_acknowledged_is_lost_by_a_power_loss(void **state)
 {
-    struct work *work = *state;
+    struct power_work *work = *state;
     bool longer = getenv("ONCE_TEST_LONG") != NULL;
     print_message("write=%s: %llu recorded calls\n", ways[way_now],
         (unsigned long long)power_calls(work->power));
@@ -308,7 +310,7 @@ static void nothing_acknowledged_is_lost_by_a_power_loss(void **state)
 
 static void a_disk_that_lies_about_flushes_is_noticed(void **state)
 {
-    struct work *work = *state;
+    struct power_work *work = *state;
     unsigned faults = images(work, 600, WAYS, false, false);
     print_message("%u of %u images of a lying disk fail\n", faults, 600 / WAYS);
     assert_true(faults > 100 / WAYS);

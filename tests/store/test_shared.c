@@ -184,7 +184,7 @@ static void a_commit_long_after_its_prepare_fails(void **state)
 enum { THREADS = 4, ROUNDS = 40, KEYS_CONTESTED = 2 };
 
 /* A process that raises the versions of contested records, by compare and set. */
-struct writer {
+struct shared_writer {
     pthread_t thread;
     struct store *store;
     struct arena arena;
@@ -192,7 +192,7 @@ struct writer {
     const char *failed; /* NULL: it went well */
 };
 
-static const char *write_once(struct writer *writer, unsigned number, bool *ret_done)
+static const char *write_once(struct shared_writer *writer, unsigned number, bool *ret_done)
 {
     struct store *store = writer->store;
     struct record wanted = {.key = {.tenant = SLICE_LIT("acme"), .scope = SLICE_LIT("orders")}};
@@ -232,7 +232,7 @@ static const char *write_once(struct writer *writer, unsigned number, bool *ret_
 
 static void *write_main(void *context)
 {
-    struct writer *writer = context;
+    struct shared_writer *writer = context;
     while (writer->wins < ROUNDS && writer->failed == NULL) {
         bool done = false;
         arena_clear(&writer->arena);
@@ -415,11 +415,11 @@ static void follow_on(struct store *store, struct followed *followed, struct ent
 static void versions_and_entries_hold_when_many_write_at_once(void **state)
 {
     struct fixture *fixture = *state;
-    static struct writer writers[THREADS];
+    static struct shared_writer writers[THREADS];
     struct followed followed = {.a_call = 3};
     struct entry_cursor cursor = {.seq = 0};
     for (unsigned i = 0; i < THREADS; i++) {
-        writers[i] = (struct writer){.store = subject_open(fixture)};
+        writers[i] = (struct shared_writer){.store = subject_open(fixture)};
         arena_init(&writers[i].arena, &mem_libc, 1 << 20);
     }
     for (unsigned i = 0; i < THREADS; i++) {

@@ -297,6 +297,17 @@ def test_cells_that_name_a_test_of_their_store_are_accepted(tmp_path):
         redis="no store has a part in it: `tests/unit/test_thing.c:things_add_up`")}) == []
 
 
+def test_a_tag_of_src_means_nothing_else_in_a_test(tmp_path):
+    pair = "enum pair { LEFT, RIGHT };\n"
+    test = "tests/unit/test_thing.c"
+    faults = faults_of(tmp_path, {THING: SOURCE + "\n" + pair, test: TEST + "\n" + pair,
+        "tests/unit/test_more.c": TEST.replace("things", "more")
+            + "\nenum own { A };\n",
+        "tests/unit/test_rest.c": TEST.replace("things", "rest") + "\nenum own { B };\n"})
+    assert [fault for fault in faults if "also defined" in fault] == [
+        f"{test}:7: 'pair' is also defined at {THING}:8: name what differs"]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_planted_violation_is_reported(tmp_path, case):
     name, text, expected = CASES[case]

@@ -15,7 +15,7 @@
  */
 
 /* One step of the story: what is asked, and the only right answer. */
-struct step {
+struct api_step {
     const char *target;
     const char *body;
     unsigned status;
@@ -40,7 +40,7 @@ static void replace(char body[4096], char mark, const char *text)
 }
 
 /* Ask once; true when it was answered as it should, false when memory was short. */
-static bool ask(struct house *house, const struct step *step, struct told *told)
+static bool ask(struct house *house, const struct api_step *step, struct told *told)
 {
     struct reply reply;
     char target[128], body[4096];
@@ -79,7 +79,7 @@ static bool ask(struct house *house, const struct step *step, struct told *told)
 #define SEAL                                                                                       \
     "{\"fence\":@,\"status\":\"executed\",\"effect_id\":\"e\",\"outcome\":{\"x\":1},"              \
     "\"x_pad\":[#]}"
-static const struct step story[] = {
+static const struct api_step story[] = {
     {"/v1/fences", BEGIN("k"), 201, "first_seen"},
     {"/v1/fences", BEGIN("k"), 202, "in_progress"},
     {"/v1/fences", "{\"scope\":\"s\",\"key\":\"k\",\"payload\":{\"a\":2}}", 409,

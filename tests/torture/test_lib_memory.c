@@ -15,7 +15,7 @@
  */
 
 /* How far a run came, and what it was told. */
-struct run {
+struct memory_run {
     struct once *once;
     bool told_granted;
     bool told_sealed;
@@ -36,7 +36,7 @@ static struct once_begin begin_of(const char *payload)
 }
 
 /* Begin, and see that the decision is the only right one. */
-static int begin_expecting(struct run *run, const char *payload, enum once_decision decision)
+static int begin_expecting(struct memory_run *run, const char *payload, enum once_decision decision)
 {
     struct once_begin begin = begin_of(payload);
     struct once_answer *answer;
@@ -62,23 +62,23 @@ static int begin_expecting(struct run *run, const char *payload, enum once_decis
     return ONCE_OK;
 }
 
-static int step_begin(struct run *run)
+static int step_begin(struct memory_run *run)
 {
     return begin_expecting(run, first_payload, ONCE_FIRST_SEEN);
 }
 
-static int step_duplicate(struct run *run)
+static int step_duplicate(struct memory_run *run)
 {
     return begin_expecting(run, first_payload, ONCE_IN_PROGRESS);
 }
 
-static int step_renew(struct run *run)
+static int step_renew(struct memory_run *run)
 {
     struct once_hold hold = {.operation_id = run->operation_id, .fence = run->fence};
     return once_renew(run->once, &hold, NULL, NULL);
 }
 
-static int step_seal(struct run *run)
+static int step_seal(struct memory_run *run)
 {
     struct once_answer *answer;
     struct once_seal seal = {.operation_id = run->operation_id,
@@ -96,17 +96,17 @@ static int step_seal(struct run *run)
     return result;
 }
 
-static int step_replay(struct run *run)
+static int step_replay(struct memory_run *run)
 {
     return begin_expecting(run, first_payload, ONCE_DUPLICATE_REPLAYED);
 }
 
-static int step_conflict(struct run *run)
+static int step_conflict(struct memory_run *run)
 {
     return begin_expecting(run, other_payload, ONCE_CONFLICT_REJECTED);
 }
 
-static int step_get(struct run *run)
+static int step_get(struct memory_run *run)
 {
     struct once_operation *operation;
     int result = once_get(run->once, run->operation_id, &operation, NULL);
@@ -120,7 +120,7 @@ static int step_get(struct run *run)
     return result;
 }
 
-static int step_iterate(struct run *run)
+static int step_iterate(struct memory_run *run)
 {
     size_t count = 0;
     int result = once_iterate(run->once, NULL, count_operation, &count, NULL);
@@ -128,7 +128,7 @@ static int step_iterate(struct run *run)
     return result;
 }
 
-static int step_evidence(struct run *run)
+static int step_evidence(struct memory_run *run)
 {
     size_t count = 0;
     int result = once_evidence(run->once, run->operation_id, NULL, count_entry, &count, NULL);
@@ -159,7 +159,7 @@ static void hear(
     (void)pthread_mutex_unlock(&told->lock);
 }
 
-static int step_submit(struct run *run)
+static int step_submit(struct memory_run *run)
 {
     struct told told = {
         PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, ONCE_NOT_FOUND, run->once};
@@ -179,7 +179,7 @@ static int step_submit(struct run *run)
 
 static const struct {
     const char *name;
-    int (*take)(struct run *run);
+    int (*take)(struct memory_run *run);
 } steps[] = {
     {"begin", step_begin},
     {"duplicate", step_duplicate},
@@ -194,7 +194,7 @@ static const struct {
 };
 
 /* Take every step, a second time where memory was short the first time. */
-static void take_steps(struct run *run, struct faulty *faulty)
+static void take_steps(struct memory_run *run, struct faulty *faulty)
 {
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int result = steps[i].take(run);
@@ -211,7 +211,7 @@ static void take_steps(struct run *run, struct faulty *faulty)
     }
 }
 
-static void run_once(struct run *run, const char *url, struct faulty *faulty)
+static void run_once(struct memory_run *run, const char *url, struct faulty *faulty)
 {
     struct once_options options = {.store = url, .resize = faulty_resize, .resize_context = faulty};
     struct once_error error;
@@ -229,9 +229,9 @@ static void run_once(struct run *run, const char *url, struct faulty *faulty)
 }
 
 /* With memory again: the store holds what was told, no more and no less. */
-static void check_after(const struct run *run, const char *url)
+static void check_after(const struct memory_run *run, const char *url)
 {
-    struct run after = {.once = open_url(url, NULL)};
+    struct memory_run after = {.once = open_url(url, NULL)};
     enum once_decision decision = run->told_sealed    ? ONCE_DUPLICATE_REPLAYED
                                   : run->told_granted ? ONCE_IN_PROGRESS
                                                       : ONCE_FIRST_SEEN;
@@ -244,7 +244,7 @@ static long run_failing(long fail_at, bool sticky)
 {
     struct place where;
     struct faulty faulty = {.fail_at = fail_at, .fails = sticky ? FAULTY_FOR_GOOD : 1};
-    struct run run = {0};
+    struct memory_run run = {0};
     place_init(&where);
     run_once(&run, where.url, &faulty);
     if (faulty.live != 0) {

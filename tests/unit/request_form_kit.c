@@ -71,7 +71,7 @@ static unsigned grow(struct model *model, struct prng *prng, unsigned parent, in
 {
     unsigned at = model->count++;
     struct node node = {.name = model->given++, .value = model->given++, .parent = parent};
-    node.kind = depth == 0 ? SCALAR : (enum kind)prng_below(prng, 3);
+    node.kind = depth == 0 ? SCALAR : (enum node_kind)prng_below(prng, 3);
     node.kind = at == 0 && node.kind == SCALAR ? OBJECT : node.kind;
     for (uint64_t left = node.kind == SCALAR ? 0 : prng_below(prng, 5); left > 0; left--) {
         node.child[node.count] = grow(model, prng, at, depth - 1);

@@ -35,10 +35,10 @@ struct request_form read_body(struct fixture *f, const char *body);
 bool same(const struct request_form *a, const struct request_form *b);
 bool contains(struct slice text, const char *word);
 
-enum kind { SCALAR, ARRAY, OBJECT };
+enum node_kind { SCALAR, ARRAY, OBJECT };
 
 struct node {
-    enum kind kind;
+    enum node_kind kind;
     unsigned name;   /* of a member; no two are alike */
     unsigned value;  /* of a scalar; no two are alike */
     unsigned parent; /* the root is its own */

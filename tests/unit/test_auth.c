@@ -7,13 +7,13 @@
 
 #define TOKEN "once_tok-1.a~b+c/d=="
 
-struct request_form {
+struct auth_request {
     char text[8192];
     struct http_head head;
 };
 
 /* Read a request with these field lines. */
-static const struct http_head *ask(struct request_form *asked, const char *fields)
+static const struct http_head *ask(struct auth_request *asked, const char *fields)
 {
     int size =
         snprintf(asked->text, sizeof asked->text, "GET / HTTP/1.1\r\nHost: x\r\n%s\r\n", fields);
@@ -37,7 +37,7 @@ static struct api_token token_of(const char *text, const char *tenant, unsigned 
 static enum auth_verdict verdict(
     const struct api_policy *policy, const char *fields, struct api_caller *ret_caller)
 {
-    struct request_form asked;
+    struct auth_request asked;
     return auth_check(policy, ask(&asked, fields), false, ret_caller);
 }
 
@@ -136,7 +136,7 @@ static void the_own_socket_belongs_to_operators(void **state)
     (void)state;
     struct api_policy policy = {.needs_token = true};
     struct api_caller caller;
-    struct request_form asked;
+    struct auth_request asked;
     assert_int_equal(auth_check(&policy, ask(&asked, ""), true, &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "default"));
     assert_true(slice_is(caller.actor, "operator"));

@@ -225,7 +225,7 @@ static void two_tenants_with_the_same_key_do_not_meet(void **state)
     flood_free(flood);
 }
 
-struct run {
+struct flood_run {
     struct flood *flood;
     atomic_ullong refused;
     atomic_ullong taken;
@@ -235,7 +235,7 @@ struct run {
 
 static void *knock_much(void *context)
 {
-    struct run *run = context;
+    struct flood_run *run = context;
     for (uint64_t i = 0; i < 20000; i++) {
         struct record_key key = key_of("acme", i % 7);
         bool taken = knock(run->flood, &key, SECOND);
@@ -246,7 +246,7 @@ static void *knock_much(void *context)
 
 static void *drain_much(void *context)
 {
-    struct run *run = context;
+    struct flood_run *run = context;
     while (!atomic_load(&run->is_over)) {
         flood_drain(run->flood, add_up, &run->drained);
     }
@@ -257,7 +257,7 @@ static void threads_lose_no_count(void **state)
 {
     (void)state;
     enum { THREADS = 4 };
-    struct run run = {.flood = flood_new(&mem_libc)};
+    struct flood_run run = {.flood = flood_new(&mem_libc)};
     pthread_t threads[THREADS], drainer;
     assert_int_equal(pthread_create(&drainer, NULL, drain_much, &run), 0);
     for (int i = 0; i < THREADS; i++) {

@@ -327,7 +327,7 @@ static void a_secret_that_cannot_be_used_is_refused(void **state)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-struct taken {
+struct rules_taken {
     struct asked asked;
     struct arena arena;
     struct events events;
@@ -340,7 +340,7 @@ static struct slice pointer_of(const struct json_value *of, const char *map, con
     return member(json_find(of, slice_str(map)), name);
 }
 
-static void take(struct taken *taken, const struct json_value *of, const struct mem *mem)
+static void take(struct rules_taken *taken, const struct json_value *of, const struct mem *mem)
 {
     struct event_rule rule = {.preset = preset_of(of),
         .name = SLICE_LIT("shop"),
@@ -348,14 +348,14 @@ static void take(struct taken *taken, const struct json_value *of, const struct 
         .id_pointer = pointer_of(of, "key", "json"),
         .order_source = pointer_of(of, "order", "source_id"),
         .order_version = pointer_of(of, "order", "version")};
-    *taken = (struct taken){.status = OK};
+    *taken = (struct rules_taken){.status = OK};
     asked_make(&taken->asked, of);
     arena_init(&taken->arena, mem, ARENA_BYTES);
     taken->status = events_read(
         &rule, &taken->asked.head, taken->asked.body, &taken->arena, &taken->events, &taken->err);
 }
 
-static void drop(struct taken *taken)
+static void drop(struct rules_taken *taken)
 {
     buf_release(&taken->asked.text);
     arena_release(&taken->arena);
@@ -373,7 +373,7 @@ static const struct json_value *named(struct slice name)
     return NULL;
 }
 
-static void check_versions(const struct json_value *of, const struct taken *taken)
+static void check_versions(const struct json_value *of, const struct rules_taken *taken)
 {
     const struct json_value *versions = json_find(of, SLICE_LIT("versions"));
     for (uint32_t i = 0; versions != NULL && i < versions->count; i++) {
@@ -391,10 +391,11 @@ static void check_versions(const struct json_value *of, const struct taken *take
     }
 }
 
-static void check_other(const struct json_value *of, const struct taken *taken, const char *how)
+static void check_other(
+    const struct json_value *of, const struct rules_taken *taken, const char *how)
 {
     struct slice name = member(of, how);
-    struct taken other;
+    struct rules_taken other;
     if (name.len == 0) {
         return;
     }
@@ -411,7 +412,7 @@ static void check_other(const struct json_value *of, const struct taken *taken, 
 static void check_events(const struct json_value *of)
 {
     const struct json_value *keys = json_find(of, SLICE_LIT("keys"));
-    struct taken taken;
+    struct rules_taken taken;
     take(&taken, of, &mem_libc);
     if (keys == NULL) {
         assert_int_equal(taken.status, E_INVALID);
@@ -449,7 +450,7 @@ static void every_vector_has_its_keys(void **state)
 static void a_handler_gets_one_message_in_its_wrapping(void **state)
 {
     (void)state;
-    struct taken taken;
+    struct rules_taken taken;
     take(&taken, named(SLICE_LIT("meta: a message and a status")), &mem_libc);
     assert_int_equal(taken.status, OK);
     static const char alone[] =
@@ -495,7 +496,7 @@ static void every_allocation_may_fail(void **state)
     for (size_t i = 0; i < COUNT(names); i++) {
         bool is_done = false;
         for (long at = 1; !is_done && at < 100; at++) {
-            struct taken taken;
+            struct rules_taken taken;
             faulty_arm(&faulty, at, FAULTY_FOR_GOOD);
             take(&taken, named(slice_str(names[i])), &mem);
             is_done = taken.status == OK;

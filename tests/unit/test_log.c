@@ -142,24 +142,24 @@ static void what_is_too_long_is_cut_between_characters_and_says_so(void **state)
 }
 
 /* What a reader of the other end found. */
-struct found {
+struct log_found {
     uint64_t lines;   /* of event "line" */
     uint64_t dropped; /* that the log told of */
     uint64_t numbers; /* sum of their member n */
 };
 
 /* A thread that reads the other end, and how it says that it has caught up. */
-struct reader {
+struct log_reader {
     pthread_t thread;
     int fd;
-    struct found found;
+    struct log_found found;
     atomic_bool saw_last; /* a line with n = -1 came */
 };
 
 /* Read to the end of the file; every line must be whole. */
-static struct found read_all(int fd, atomic_bool *saw_last)
+static struct log_found read_all(int fd, atomic_bool *saw_last)
 {
-    struct found found = {0};
+    struct log_found found = {0};
     struct arena arena;
     arena_init(&arena, &mem_libc, 1 << 20);
     FILE *file = fdopen(fd, "r");
@@ -199,20 +199,20 @@ static void say(struct log *log, int64_t number)
 
 static void *read_in_thread(void *context)
 {
-    struct reader *reader = context;
+    struct log_reader *reader = context;
     reader->found = read_all(reader->fd, &reader->saw_last);
     return NULL;
 }
 
-static void reader_start(struct reader *reader, int fd)
+static void reader_start(struct log_reader *reader, int fd)
 {
-    *reader = (struct reader){.fd = fd};
+    *reader = (struct log_reader){.fd = fd};
     assert_int_equal(pthread_create(&reader->thread, NULL, read_in_thread, reader), 0);
 }
 
 /* Say last lines until one was read: then all before it were, and freeing has nothing to wait for.
  * Returns how many it took. */
-static uint64_t reader_catch_up(struct reader *reader, struct log *log)
+static uint64_t reader_catch_up(struct log_reader *reader, struct log *log)
 {
     uint64_t said = 0;
     for (; !atomic_load(&reader->saw_last); said++) {
@@ -237,7 +237,7 @@ static void unimportant_lines_are_not_written(void **state)
     log_free(log);
     (void)close(ends[1]);
     atomic_bool saw_last = false;
-    struct found found = read_all(ends[0], &saw_last);
+    struct log_found found = read_all(ends[0], &saw_last);
     assert_int_equal(found.lines, 1);
     assert_int_equal(found.numbers, 41);
     log_free(NULL);
@@ -279,7 +279,7 @@ static void nobody_waits_for_a_full_pipe_and_what_was_dropped_is_told(void **sta
     assert_true(dropped > 0);
     assert_true(dropped < TOO_MANY);
 
-    struct reader reader;
+    struct log_reader reader;
     reader_start(&reader, ends[0]);
     said += reader_catch_up(&reader, log);
     dropped = log_dropped(log);
@@ -338,7 +338,7 @@ static void lines_of_many_threads_are_whole_and_all_there(void **state)
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     struct log *log = open_log(ends[1]);
-    struct reader reader;
+    struct log_reader reader;
     pthread_t threads[THREADS];
     reader_start(&reader, ends[0]);
     for (int i = 0; i < THREADS; i++) {
@@ -372,7 +372,7 @@ static void lines_in_a_file_are_whole_and_all_there(void **state)
     log_free(log);
     assert_int_equal(lseek(fileno(file), 0, SEEK_SET), 0);
     atomic_bool saw_last = false;
-    struct found found = read_all(dup(fileno(file)), &saw_last);
+    struct log_found found = read_all(dup(fileno(file)), &saw_last);
     assert_int_equal(found.lines, LINES_EACH);
     assert_int_equal(found.dropped, 0);
     assert_int_equal(found.numbers, (uint64_t)LINES_EACH * (LINES_EACH - 1) / 2);

@@ -503,14 +503,14 @@ static void tenants_past_the_cap_share_what_none_of_them_sees(void **state)
     metrics_free(metrics);
 }
 
-struct run {
+struct metrics_run {
     struct metrics *metrics;
     unsigned loop;
 };
 
 static void *count_much(void *context)
 {
-    const struct run *run = context;
+    const struct metrics_run *run = context;
     for (int i = 0; i < 20000; i++) {
         char scope[32];
         (void)snprintf(scope, sizeof scope, "s%d", i % 1500);
@@ -527,10 +527,10 @@ static void loops_count_side_by_side_while_somebody_looks(void **state)
     struct buf out;
     buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
     struct metrics *metrics = metrics_new(&mem_libc, LOOPS);
-    struct run runs[LOOPS];
+    struct metrics_run runs[LOOPS];
     pthread_t threads[LOOPS];
     for (unsigned i = 0; i < LOOPS; i++) {
-        runs[i] = (struct run){metrics, i};
+        runs[i] = (struct metrics_run){metrics, i};
         assert_int_equal(pthread_create(&threads[i], NULL, count_much, &runs[i]), 0);
     }
     for (int i = 0; i < 20; i++) {

@@ -10,21 +10,21 @@
 
 enum { TAKEN = 500, BYTES = 16 };
 
-struct taken {
+struct rand_taken {
     unsigned char bytes[TAKEN][BYTES];
     size_t count; /* of them */
 };
 
 static void *take_all(void *context)
 {
-    struct taken *taken = context;
+    struct rand_taken *taken = context;
     for (size_t i = 0; i < TAKEN; i++) {
         taken->count += rand_names(taken->bytes[i], BYTES, NULL) == OK;
     }
     return NULL;
 }
 
-static size_t equal_count(const struct taken *one, const struct taken *other)
+static size_t equal_count(const struct rand_taken *one, const struct rand_taken *other)
 {
     size_t count = 0;
     for (size_t i = 0; i < TAKEN; i++) {
@@ -37,7 +37,7 @@ static size_t equal_count(const struct taken *one, const struct taken *other)
 
 static void nothing_is_given_out_twice(void **state)
 {
-    static struct taken here, there;
+    static struct rand_taken here, there;
     pthread_t thread;
     (void)state;
     assert_int_equal(pthread_create(&thread, NULL, take_all, &there), 0);
@@ -70,7 +70,7 @@ static void every_length_is_filled(void **state)
 /* Both have the same memory. */
 static void a_child_does_not_repeat_its_parent(void **state)
 {
-    static struct taken here, there;
+    static struct rand_taken here, there;
     unsigned char first[BYTES];
     int ends[2];
     (void)state;
