@@ -66,7 +66,7 @@ enum bench_better { BENCH_INFO, BENCH_AT_LEAST, BENCH_AT_MOST };
 
 /* One line of the table. */
 struct bench_row {
-    const char *id;           /* "B4"; DESIGN section 15 where it is there */
+    const char *id;           /* "B4"; docs/benchmarks.md has it */
     const char *what;         /* was measured */
     double figure;            /* the median */
     const char *unit;         /* "calls/s" */

@@ -75,7 +75,7 @@ static uint64_t cpu_nanos(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* From the text to the key of its command (DESIGN section 7). */
+/* From the text to the key of its command. */
 static double key_ns(struct ours *ours)
 {
     uint64_t start = cpu_nanos();

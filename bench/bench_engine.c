@@ -24,7 +24,7 @@ enum {
 
 #define RING_BYTES   ((uint64_t)256 << 20)
 #define WARM_SECONDS 0.3
-#define BAR          0.4 /* DESIGN section 15 */
+#define BAR          0.4 /* of B4 */
 
 struct bench {
     const char *dir;

@@ -29,7 +29,7 @@ enum {
 
 #define NUMBER_FRESH (UINT64_C(1) << 40) /* measured begins are on keys from here on */
 
-/* DESIGN section 15. */
+/* The bars of B7 to B9 (docs/benchmarks.md), and of a search for dues. */
 #define BAR_SPEED 0.6
 #define BAR_BYTES 64
 #define BAR_START 1.0

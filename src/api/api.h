@@ -1,5 +1,5 @@
 /*
- * api: the HTTP door (DESIGN section 8): fences, operations, evidence, service pages.
+ * api: the HTTP door (docs/api.md): fences, operations, evidence, service pages.
  *
  * Each resource has one file, which shows the life of its requests from the first byte to the
  * answer. routes.c has the table of paths, methods and rights. Doors without their own listener

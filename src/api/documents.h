@@ -1,5 +1,5 @@
 /*
- * documents: turns decisions into documents (DESIGN section 8). The document of an operation is in
+ * documents: turns decisions into documents (docs/api.md). The document of an operation is in
  * engine/operation_document.h.
  *
  * Promises:  a replay gives the outcome as that document does (P3). The answer to a change is at

@@ -1,6 +1,6 @@
 /*
- * vault: encrypts bodies that will be sent later, so that they are unreadable at rest (DESIGN
- * section 4).
+ * vault: encrypts bodies that will be sent later, so that they are unreadable at rest
+ * (docs/effects.md).
  *
  *     sealed = version (1) ‖ key id (4) ‖ nonce (12) ‖ AES-256-GCM ciphertext ‖ tag (16)
  *

@@ -1,5 +1,5 @@
 /*
- * key: the keys that Once derives from an envelope (DESIGN 7).
+ * key: the keys that Once derives from an envelope.
  *
  * Promises:  a key is SHA-256 of the canonical form of one object made of the named members, never
  *            of joined strings, so that two meanings never share one (P13). A lossy number in a

@@ -94,7 +94,7 @@ static enum status make_detail(
     return status == OK ? OK : err_set(err, status, "the names in the envelope are too long");
 }
 
-/* A body that must be sent later is kept whole, and encrypted at rest (DESIGN section 4). */
+/* A body that must be sent later is kept whole, and encrypted at rest (docs/effects.md). */
 static enum status keep_body(
     const struct command_admission *admission, struct engine_call *engine, struct err *err)
 {

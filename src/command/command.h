@@ -1,6 +1,6 @@
 /*
- * command: the door for agents and chat systems that turn messages into business actions (DESIGN
- * section 10). It has no listener: the API serves its routes.
+ * command: the door for agents and chat systems that turn messages into business actions
+ * (docs/commands.md). It has no listener: the API serves its routes.
  *
  *     submit.c    POST /v1/commands: from the envelope to the answer
  *     inbound.c   commands that events submit

@@ -1,7 +1,7 @@
 /*
  * compensate: undoes a command. Its acknowledged effects are undone in the reverse of the order in
  * which the handler returned them, one after another, each by the effect that its type declares
- * (DESIGN section 10). recovery.h has what happens to each effect.
+ * (docs/commands.md). recovery.h has what happens to each effect.
  *
  *     asked for         every effect is read; if one does not allow it, nothing is changed
  *     (or a required  > compensating, durable > the last effect that is not undone: it is

@@ -1,6 +1,6 @@
 /*
  * declared: the effects that the registry declares for a command, which Once makes itself in the
- * commit of the handler's outcome (DESIGN section 10). Their templates are filled with values of
+ * commit of the handler's outcome (docs/commands.md). Their templates are filled with values of
  * the envelope and of the handler's answer.
  *
  * Promises:  an envelope that lacks a value is refused before the handler is called. A value of the

@@ -1,6 +1,6 @@
 /*
  * document: the one document of a command, as submissions, GET, lists and the command line show it
- * (DESIGN section 10; IDS-6). Values are redacted by the registry's paths. A confirmation token
+ * (docs/commands.md; IDS-6). Values are redacted by the registry's paths. A confirmation token
  * appears only in the answer to the submission that made the command wait.
  */
 #ifndef ONCE_COMMAND_DOCUMENT_H

@@ -1,5 +1,5 @@
 /*
- * The handler of a command: what is sent to it, and what its answer means (DESIGN section 10).
+ * The handler of a command: what is sent to it, and what its answer means (docs/commands.md).
  *
  *   2xx                        executed; its JSON is the outcome
  *   429, 503, Once-Effect: no  nothing was done: it is called again, with backoff, up to a limit

@@ -1,4 +1,4 @@
-/* Commands that events submit (DESIGN section 12). */
+/* Commands that events submit (docs/inbox.md). */
 #include "command/impl.h"
 
 /* Whether an event may submit it. The file was checked, but the registry may be a newer one. */

@@ -1,5 +1,5 @@
 /*
- * command: the `commands:` section (DESIGN sections 10 and 16) as plain data: the registry.
+ * command: the `commands:` section (docs/commands.md) as plain data: the registry.
  *
  * Promises:  every value is set: by the file, else by its default. Anything that IDS-2, IDS-7 and
  *            IDS-13 forbid was refused when it was read.

@@ -1,6 +1,5 @@
 /*
- * config: the settings of a server, from a YAML file, ONCE_* variables and flags (DESIGN section
- * 16).
+ * config: the settings of a server, from a YAML file, ONCE_* variables and flags (docs/config.md).
  *
  * One table (config_options) describes every setting: its name, form, default, limits, variable,
  * flag and words. Reading, checking and the example file all come from it.

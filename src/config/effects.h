@@ -1,5 +1,5 @@
 /*
- * effects: the sections `connectors:` and `effects:` (DESIGN sections 11 and 16) as plain data.
+ * effects: the sections `connectors:` and `effects:` (docs/effects.md) as plain data.
  *
  * Promises:  every value is set: by the file, else by the preset, else by the program. An effect
  *            that cannot be shielded was refused when it was read: a critical or irreversible

@@ -1,5 +1,5 @@
 /*
- * gateway: the `gateway:` section (DESIGN sections 9 and 16) as plain data.
+ * gateway: the `gateway:` section (docs/gateway.md) as plain data.
  *
  * Promises:  every value is set: by the route, else by a flag, else by the policy file, else by the
  *            section, else by the profile or the program. Anything that a profile forbids (a window

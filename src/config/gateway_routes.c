@@ -22,7 +22,7 @@ enum {
         CONFIG_METHOD_POST | CONFIG_METHOD_PUT | CONFIG_METHOD_PATCH | CONFIG_METHOD_DELETE
 };
 
-/* DESIGN section 9's table. */
+/* The table of docs/gateway.md (Profiles). */
 static const struct profile_defaults {
     unsigned methods;
     enum config_key key;

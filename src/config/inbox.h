@@ -1,5 +1,5 @@
 /*
- * inbox: the `inbox:` section (DESIGN section 12) as plain data.
+ * inbox: the `inbox:` section (docs/inbox.md) as plain data.
  *
  * Promises:  every value is set: by the file, else by its default. Exactly one of handler and
  *            command is set, and the command is in the registry of the same file. A source whose

@@ -5,8 +5,8 @@
  *            decision on every machine, which is what `once verify --redecide` relies on.
  *            It cannot fail: a conflict, a duplicate, a stale fence are decisions, not errors.
  *
- * A request goes down its list and stops at the first row that holds (DESIGN section 4). Evidence
- * names the rule, so a rule's name is never reused for a different rule.
+ * A request goes down its list and stops at the first row that holds. Evidence names the rule
+ * (docs/formats/evidence.md), so a rule's name is never reused for a different rule.
  *
  * begin:
  *

@@ -10,8 +10,8 @@
  *   delivery   one inbound event                    dlv_    in_progress, pending or waiting
  *   source     a seal that named its source         (none)  executed
  *
- * All but the last share one life cycle (DESIGN section 4). kind_may_become has each arrow once,
- * and only decide() performs them:
+ * All but the last share one life cycle. kind_may_become has each arrow once, and only decide()
+ * performs them:
  *
  *   (absent) --begin--> in_progress --seal--> executed | failed | rejected
  *   (absent) --enqueue--> pending | waiting
@@ -69,7 +69,8 @@ bool kind_known(enum record_kind kind);
 bool kind_has_id(enum record_kind kind);
 /* Records of the kind can have this status. */
 bool kind_has_status(enum record_kind kind, enum record_status status);
-/* The public name of the status (DESIGN section 4); NULL if the kind does not have the status. A
+/* The public name of the status (docs/formats/evidence.md, lifecycle_state); NULL if the kind does
+ * not have the status. A
  * waiting command awaits a confirmation before its first attempt, and its effects later. A pending
  * command is "received"; its detail says whether it was confirmed. */
 const char *kind_word(enum record_kind kind, enum record_status status, uint32_t attempt);

@@ -1,6 +1,6 @@
 /*
  * lane: effects with the same value of `order`, and deliveries of the same source, are sent one
- * after another (DESIGN sections 11 and 12).
+ * after another (docs/effects.md and docs/inbox.md).
  *
  * Each record of a lane remembers the one that joined before it, and may be claimed once that one
  * needs no further attempt. The last one of a lane is remembered in a record of the kind `source`,

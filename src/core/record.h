@@ -23,7 +23,7 @@
  *       unknown operation of the gateway without a due time is due from the moment it became
  *       unknown (record_due_ms).
  *   R10 a settled record of work that Once performs itself has no request body: the body was kept
- *       to be sent, and is erased with the change that settles the record (DESIGN section 4). That
+ *       to be sent, and is erased with the change that settles the record (docs/effects.md). That
  *       of an operation stays, because it explains conflicts. Records of earlier releases may have
  *       one, so that record_flaw does not check it.
  *

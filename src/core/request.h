@@ -17,7 +17,7 @@ enum on_unknown {
     ON_UNKNOWN_RECONCILE, /* hold, and ask the provider */
 };
 
-/* The policy for one request. Plain data; policy_default has DESIGN's values. */
+/* The policy for one request. Plain data; policy_default has the defaults of the API. */
 struct policy {
     int64_t window_ms;          /* after the seal, how long duplicates are recognised */
     int64_t lease_ms;           /* how long the grant is presumed alive */

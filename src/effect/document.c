@@ -1,4 +1,4 @@
-/* The effect document (DESIGN section 11), and the answer that is one. */
+/* The effect document (docs/effects.md), and the answer that is one. */
 #include <string.h>
 
 #include "effect/impl.h"

@@ -1,5 +1,5 @@
 /*
- * effects: the door of the outbox (DESIGN section 11), reached through the API: POST /v1/effects,
+ * effects: the door of the outbox (docs/effects.md), reached through the API: POST /v1/effects,
  * the routes that show and operate on effects, and the effects of a seal.
  *
  *     envelope (envelope.h) > enqueue, durable > offered to the dispatcher > 202

@@ -1,6 +1,6 @@
 /*
  * next: what happens to an effect after an attempt, or when the result of one is unknown. Pure: the
- * rules of DESIGN section 11 as tables and functions without clock or I/O.
+ * rules of docs/effects.md as tables and functions without clock or I/O.
  *
  *   the provider's answer                    verdict
  *   2xx                                      acknowledged

@@ -1,5 +1,5 @@
 /*
- * publisher: sends the effects of one connector to a broker (DESIGN sections 11 and 12).
+ * publisher: sends the effects of one connector to a broker (docs/effects.md and docs/inbox.md).
  *
  *     send > queue > a thread: connect if needed > publish, wait for the confirm > done
  *

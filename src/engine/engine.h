@@ -230,7 +230,7 @@ enum status engine_submit_all(struct engine *engine, struct engine_call *const *
 enum status engine_do(struct engine *engine, struct engine_call *call) MUST_CHECK;
 
 /* The fingerprint as stored in records: an HMAC with the store's own key, so that evidence does not
- * reveal a guessable payload (DESIGN section 6). Any thread. */
+ * reveal a guessable payload. Any thread. */
 void engine_fingerprint(
     const struct engine *engine, const struct digest *plain, struct digest *ret_keyed);
 

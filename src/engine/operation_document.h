@@ -1,6 +1,6 @@
 /*
  * operation_document: an operation as JSON, the same for the API, the library and the command line
- * (DESIGN section 8).
+ * (docs/api.md).
  *
  * Promises:  members have one spelling and one order, and a member without a value is absent, never
  *            null. An outcome that came as JSON is returned byte for byte (P3).

@@ -54,8 +54,8 @@ enum status entry_compose_archived(struct chain *chain, const struct store_remov
     int64_t now_ms, struct buf *out, struct entry *ret_entry) MUST_CHECK;
 
 /* The name that IDS-14, which has three decisions, gives to the answer to a begin: our finer
- * decisions become duplicates or refusals that ran nothing, with the detail beside it (DESIGN
- * section 4). */
+ * decisions become duplicates or refusals that ran nothing, with the detail beside it
+ * (docs/formats/evidence.md). */
 const char *entry_dedupe(enum decision_kind kind);
 
 /* The kind of the entry's record, which chooses the prefix of operation_id; an operation if no

@@ -1,5 +1,5 @@
 /*
- * The life of a request that may take effect once, in the order of DESIGN section 9:
+ * The life of a request that may take effect once, in the order of docs/gateway.md:
  *
  *   fenced_begin    key and principal, from the head alone; where the body goes
  *   fenced_handle   the body is whole: fingerprint, flood, begin

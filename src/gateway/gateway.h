@@ -1,5 +1,5 @@
 /*
- * gateway: the door in front of an HTTP API that is not idempotent by itself (DESIGN section 9).
+ * gateway: the door in front of an HTTP API that is not idempotent by itself (docs/gateway.md).
  *
  *     framing → route → key → principal → body → fingerprint → begin → forward → capture → seal →
  *     answer

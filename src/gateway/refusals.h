@@ -1,5 +1,5 @@
 /*
- * refusals: the refusals of each profile (DESIGN section 9), as one table.
+ * refusals: the refusals of each profile (docs/gateway.md, Profiles), as one table.
  *
  * Promises:  a refusal has the status, the content type and the body that its profile prescribes.
  *            In every profile the answer says whether anything happened (`effect`) and whether the

@@ -1,5 +1,5 @@
 /*
- * problem: RFC 9457 problem documents, the form of every refusal (DESIGN section 8).
+ * problem: RFC 9457 problem documents, the form of every refusal (docs/problems.md).
  *
  * {"type":"/docs/problems.md#idempotency_conflict","title":"Conflict","status":409,
  *  "detail":"…","code":"idempotency_conflict","effect":"no","retry":"no",

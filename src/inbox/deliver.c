@@ -1,5 +1,5 @@
 /*
- * The handler of a source: what is sent to it, and what its answer means (DESIGN section 12).
+ * The handler of a source: what is sent to it, and what its answer means (docs/inbox.md).
  *
  * With on_unknown: redeliver, an attempt that may have taken effect is followed by another one. It
  * is never forgotten (P5): the delivery's detail is marked as uncertain in the commit that makes it

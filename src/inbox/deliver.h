@@ -1,6 +1,6 @@
 /*
- * deliver: one delivery to its handler: what is sent, and what the answer means (DESIGN sections 10
- * and 12). The dispatcher does the rest.
+ * deliver: one delivery to its handler: what is sent, and what the answer means (docs/inbox.md).
+ * The dispatcher does the rest.
  *
  *   2xx                       executed; the answer, or Once-Effect-Id, is the receipt
  *   4xx                       failed, for good

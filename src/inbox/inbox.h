@@ -1,5 +1,5 @@
 /*
- * inbox: the door for webhooks, events and queues (DESIGN section 12). Events are verified,
+ * inbox: the door for webhooks, events and queues (docs/inbox.md). Events are verified,
  * deduplicated, ordered, and delivered to a handler once.
  *
  *     POST /in/{source} > verify > split > enqueue all, one commit > answer … dispatch > handler

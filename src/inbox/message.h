@@ -1,5 +1,5 @@
 /*
- * message: reads the event in a message of a queue (DESIGN section 12), by the same rules as an
+ * message: reads the event in a message of a queue (docs/inbox.md), by the same rules as an
  * event in a request.
  *
  *   cloudevents   a structured event as the body; or "ce-" fields with the data as the body

@@ -1,5 +1,5 @@
 /*
- * queue: messages of brokers, each delivered to its handler once (DESIGN section 12).
+ * queue: messages of brokers, each delivered to its handler once (docs/inbox.md).
  *
  *     take > read the event > enqueue all, one commit > dispatch … > settled > acknowledge
  *

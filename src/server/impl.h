@@ -17,7 +17,7 @@
 #include "server/server.h"
 
 enum {
-    SERVER_DOORS_MAX = 8,      /* api, gateway, and the others that DESIGN names */
+    SERVER_DOORS_MAX = 8,      /* api and gateway listen; the others have routes of the API */
     SERVER_LISTENERS_MAX = 32, /* of all doors; below the HTTP server's own limit */
 };
 

@@ -246,7 +246,7 @@ struct store_head {
 
 /* What all processes of one store share. Made once, when the store is created. Secret. */
 struct store_shared {
-    unsigned char fingerprint_key[32]; /* HMAC key for fingerprints (DESIGN section 6) */
+    unsigned char fingerprint_key[32]; /* HMAC key for fingerprints */
 };
 
 /*

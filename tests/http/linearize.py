@@ -9,9 +9,9 @@ has a history of its own; only fences are shared by all (fences_grow).
 A call whose answer nobody saw (the connection died) may have taken effect at any time after it was
 made, or never. A refusal that says "effect: no" must not be in a history: it took no effect.
 
-The model is DESIGN section 4, for windows that do not end. Leases do: what is found after its lease
-is over is "unknown", and what is found before is not. The moment of a call is known only to lie
-between call and answer, so both are allowed where it could be either.
+The model is the lists of src/core/decide.h, for windows that do not end. Leases do: what is found
+after its lease is over is "unknown", and what is found before is not. The moment of a call is known
+only to lie between call and answer, so both are allowed where it could be either.
 """
 import math
 from typing import NamedTuple, Optional

@@ -1,6 +1,6 @@
-"""The body of an effect is encrypted until the effect is settled, and then erased (DESIGN 4). Not
-one byte of the plain text is ever in the store, and none of the encrypted one a while after the
-end. What stays is the redacted form."""
+"""The body of an effect is encrypted until the effect is settled, and then erased
+(docs/effects.md). Not one byte of the plain text is ever in the store, and none of the encrypted
+one a while after the end. What stays is the redacted form."""
 import re
 import struct
 import subprocess

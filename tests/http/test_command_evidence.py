@@ -21,7 +21,7 @@ def evidence(server, command_id):
 
 
 def test_the_evidence_has_the_words_of_the_lifecycle(server, shop):
-    """DESIGN section 4: one word for a state, in documents and in evidence."""
+    """One word for a state, in documents and in evidence (docs/formats/evidence.md)."""
     def words(command_id):
         return [(entry["type"], entry["lifecycle_state"], entry["outcome"]["status"])
             for entry in evidence(server, command_id) if entry["type"] != "access.read"]

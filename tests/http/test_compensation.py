@@ -1,4 +1,4 @@
-"""A command is undone: its acknowledged effects, in reverse order, once each (DESIGN 10, CCO-9)."""
+"""A command is undone: its acknowledged effects, in reverse order, once each (CCO-9)."""
 import datetime
 import itertools
 import threading

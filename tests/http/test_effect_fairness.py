@@ -1,4 +1,4 @@
-"""Turns, pauses and limits of the dispatcher (DESIGN section 11): no backlog delays somebody else's
+"""Turns, pauses and limits of the dispatcher (docs/effects.md): no backlog delays somebody else's
 first, a provider that was down is not overrun when it comes back, and nothing is ever dropped."""
 import hashlib
 import statistics

@@ -1,5 +1,5 @@
-"""Effects that are published to a broker (DESIGN sections 11 and 12): confirmed, exactly one
-message, and uncertain where nobody can know."""
+"""Effects that are published to a broker (docs/effects.md): confirmed, exactly one message, and
+uncertain where nobody can know."""
 import json
 import random
 import socket

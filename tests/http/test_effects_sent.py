@@ -1,4 +1,4 @@
-"""Effects on their way out (DESIGN section 11), against a provider that counts: exactly one effect
+"""Effects on their way out (docs/effects.md), against a provider that counts: exactly one effect
 where the provider can do its part, never two, and the rest uncertain and visible."""
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The five profiles, cell by cell of the table in DESIGN section 9, over the wire."""
+"""The five profiles, cell by cell of the table in docs/gateway.md, over the wire."""
 import datetime
 import re
 import uuid

@@ -668,7 +668,7 @@ def test_leases_and_windows_go_by_one_clock(four):
 
 
 def test_what_a_killed_process_held_is_unknown_to_the_others(redis, once):
-    """DESIGN 4: nobody takes it for free. The lease ends it, or the heartbeat."""
+    """Nobody takes it for free (P5). The lease ends it, or the heartbeat."""
     one, other = once(redis.url), once(redis.url)
     with one.wire() as wire:
         held = fences.begin(wire, "held", {}, lease="500ms")

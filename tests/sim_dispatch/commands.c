@@ -1,7 +1,7 @@
 /*
  * Commands: their clients, the exchanges of the server, the handler, and what must hold of them.
  *
- * The model is DESIGN section 10: which status may follow which (may_follow), who may start what
+ * The model is docs/commands.md: which status may follow which (may_follow), who may start what
  * (command_begins), and what an answer may say (check_answer). A person settles a blocked command
  * after a look at the handler's books, only when no call of it can arrive any more, and only the
  * attempt that was the last one then: the request may be on its way for long.

@@ -1,7 +1,7 @@
 /*
  * Deliveries: their senders, their handler, the operators, and what must hold of them.
  *
- * The model is DESIGN section 12 and docs/inbox.md: which status may follow which (may_follow),
+ * The model is docs/inbox.md: which status may follow which (may_follow),
  * what may be called (event_begins), in which order (check_order), and what an answer may say. A
  * handler of SOURCE_AGAIN is idempotent by key and fence; any other counts every call that does it.
  * A person settles an unknown event after a look at the handler's books, only when no call of it

@@ -249,6 +249,9 @@ CASES = {
     "a comment about a page that is not there, in its second line": (
         THING, in_body("/* For the reason,\n     * see GONE.md. */"),
         f"{THING}:6: a comment names 'GONE.md', which does not exist"),
+    "a comment about a plan that is not in the tree": (
+        THING, in_body("/* As the plan has it (DESI" "GN\n     * section 4). */"),
+        f"{THING}:5: a comment names 'DESI" "GN', which does not exist"),
     "a comment about a file that was renamed": (
         THING, in_body("/* thing.h has the rest,\n     * and gone.c. */"),
         f"{THING}:6: a comment names 'gone.c', and no file has that name"),

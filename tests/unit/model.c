@@ -303,8 +303,9 @@ static const struct deed deeds[] = {
     [DO_TRUST] = {CHANGE_PUT, 0, .windows = true, .reason = ASKED},
 };
 
-/* The table of DESIGN section 4: where a column has no word, the kind is never there. Released is
- * an operation's alone, as nobody would come again for what Once performs itself. */
+/* The table of docs/formats/evidence.md (lifecycle_state): where a column has no word, the kind is
+ * never there. Released is an operation's alone, as nobody would come again for what Once performs
+ * itself. */
 static bool has(enum record_kind kind, enum record_status status)
 {
     static const struct {
@@ -650,7 +651,7 @@ struct decision model_decide(
         said.next.request = request->request; /* it has none, or no longer */
     }
     apply(deed, request, moment, &said.next);
-    /* What was kept to be sent is erased with the end (DESIGN section 4). */
+    /* What was kept to be sent is erased with the end (R10). */
     if (deed->sealed == NOW && said.next.kind != RECORD_OPERATION) {
         said.next.request.retained = false;
     }

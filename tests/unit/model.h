@@ -1,10 +1,10 @@
 /*
  * model: the decision once more, as two tables.
  *
- * Written from the prose and the table of DESIGN section 4 and from the rule lists that decide.h
- * promises, not from decide.c: a list of rows "when these facts hold and those do not, say this and
- * do that", and a table of what each doing does to each field. The tests hold decide() against it
- * for every small state, so that a slip has to be made twice, in two different shapes.
+ * Written from the table of docs/formats/evidence.md (lifecycle_state) and from the rule lists that
+ * decide.h promises, not from decide.c: a list of rows "when these facts hold and those do not, say
+ * this and do that", and a table of what each doing does to each field. The tests hold decide()
+ * against it for every small state, so that a slip has to be made twice, in two different shapes.
  */
 #ifndef ONCE_TESTS_UNIT_MODEL_H
 #define ONCE_TESTS_UNIT_MODEL_H

@@ -1,6 +1,6 @@
 /*
- * promise: what must hold of a decision whatever the model says: the promises of DESIGN section 2
- * themselves, checked on one step.
+ * promise: what must hold of a decision whatever the model says: the promises themselves
+ * (docs/promises.md), checked on one step.
  */
 #ifndef ONCE_TESTS_UNIT_PROMISE_H
 #define ONCE_TESTS_UNIT_PROMISE_H

@@ -92,7 +92,7 @@ static void a_key_may_be_in_a_field_or_in_the_body(void **state)
     config_free(config);
 }
 
-/* DESIGN section 9's table. */
+/* The table of docs/gateway.md (Profiles). */
 static void each_profile_has_its_own_manners(void **state)
 {
     (void)state;

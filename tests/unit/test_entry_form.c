@@ -114,7 +114,7 @@ static void put_decision(char *bytes, size_t size, const char *prefix, const cha
         strstr(decided, "claimed") != NULL ? "" : ",\"status\":\"waiting\"", prefix);
 }
 
-/* DESIGN section 4: readers get the words of the kind, and the stored bytes have the status. */
+/* Readers get the words of the kind, and the stored bytes have the status. */
 static void each_kind_has_its_own_words_for_its_states(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@ enum { KINDS = sizeof all_kinds / sizeof *all_kinds };
 static void the_outside_hears_the_words_of_the_source_documents(void **state)
 {
     (void)state;
-    /* The table of DESIGN section 4, row by row; NULL where it has no word. There
+    /* The table of docs/formats/evidence.md, row by row; NULL where it has no word. There
      * effects do not wait; those of once_effect do, until their payload is sealed. */
     static const struct {
         enum record_status status;

@@ -1,6 +1,6 @@
 /*
- * Every refusal in every profile, against DESIGN section 9's table and the words of the documents
- * that the profiles are named after; and the bodies of the chief ones to the byte.
+ * Every refusal in every profile, against the table of docs/gateway.md (Profiles) and the words of
+ * the documents that the profiles are named after; and the bodies of the chief ones to the byte.
  */
 #include <stdio.h>
 

@@ -23,7 +23,7 @@
 
 enum {
     LOCK_SLEEP_MS = 10,   /* between two attempts to get the lock */
-    RETAIN_MS_DAYS = 400, /* DESIGN section 16 */
+    RETAIN_MS_DAYS = 400, /* the default of evidence.retain */
     OPEN_TRIES = 5,       /* of a reader, while the writer removes files */
 };
 
