@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/mem.h"
 #include "base/rand.h"
 #include "command/declared.h"
 #include "command/impl.h"
@@ -59,7 +60,7 @@ static enum status make_token(const struct command_admission *admission,
         return status;
     }
     *base64_put(admission->token, random, sizeof random, BASE64_URL) = '\0';
-    explicit_bzero(random, sizeof random);
+    mem_wipe(random, sizeof random);
     detail->is_confirmed_by_step_up =
         admission->envelope->command->confirm == CONFIG_CONFIRM_STEP_UP;
     detail->submitter = admission->submitter;

@@ -18,6 +18,7 @@
 #include "api/query.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/mem.h"
 #include "canon/members.h"
 #include "command/impl.h"
 #include "engine/request_builder.h"
@@ -68,7 +69,7 @@ enum status confirmation_hash(const struct record_key *key, struct slice actor_i
         return E_NOMEM;
     }
     digest_sha256(out.data, out.len, ret_hash);
-    explicit_bzero(out.data, out.len);
+    mem_wipe(out.data, out.len);
     return OK;
 }
 

@@ -9,6 +9,7 @@
 #include "base/percent.h"
 #include "canon/jsonw.h"
 #include "canon/template.h"
+#include "http/head.h"
 #include "http/write.h"
 
 enum {
@@ -233,21 +234,6 @@ static enum status put_envelope(
 
 /* ---- heads --------------------------------------------------------------------------------- */
 
-static enum http_method method_of(const char *name)
-{
-    static const struct {
-        const char *name;
-        enum http_method method;
-    } methods[] = {{"GET", HTTP_METHOD_GET}, {"POST", HTTP_METHOD_POST}, {"PUT", HTTP_METHOD_PUT},
-        {"PATCH", HTTP_METHOD_PATCH}, {"DELETE", HTTP_METHOD_DELETE}};
-    for (size_t i = 0; i < COUNT(methods); i++) {
-        if (strcmp(name, methods[i].name) == 0) {
-            return methods[i].method;
-        }
-    }
-    return HTTP_METHOD_OTHER;
-}
-
 static enum status put_target(const struct compose_from *from, const struct names *names,
     const char *path, struct buf *out, struct err *err)
 {
@@ -345,7 +331,7 @@ enum status compose_attempt(const struct compose_from *from, struct arena *arena
     if (status != OK) {
         return status;
     }
-    ret_composed->method = method_of(from->type->method);
+    ret_composed->method = http_method_named(slice_str(from->type->method));
     http_put_request(&put, &head, slice_str(from->type->method), buf_view(&target));
     put_usual(&put, from);
     put_field(&put, "Content-Type", content_type);

@@ -215,7 +215,7 @@ static enum status source_key_of(const struct step *step, const struct record *r
 }
 
 /* A record that joins a lane names the one before it: decide puts that into the record. */
-static enum status tell_lane(const struct step *step, struct err *err)
+static enum status set_lane_place(const struct step *step, struct err *err)
 {
     struct engine_call *call = step->call;
     ASSERT(step->lane != NULL && step->lane->loaded);
@@ -231,7 +231,7 @@ static enum status tell_lane(const struct step *step, struct err *err)
 }
 
 /* Sets the last sealed version of its source, for decide. */
-static enum status tell_source(struct cycle *cycle, struct step *step, struct err *err)
+static enum status set_source_version(struct cycle *cycle, struct step *step, struct err *err)
 {
     bool claims = step->call->note == NULL && step->call->request.kind == REQUEST_CLAIM;
     if (claims && step->found != NULL && source_ordered(&step->found->source)) {
@@ -243,7 +243,7 @@ static enum status tell_source(struct cycle *cycle, struct step *step, struct er
         step->source = seen_of(cycle, &step->from.hash);
     }
     if (step->call->note == NULL && lane_joins(&step->call->request)) {
-        enum status status = tell_lane(step, err);
+        enum status status = set_lane_place(step, err);
         if (status != OK) {
             return status;
         }
@@ -390,7 +390,7 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
 {
     struct engine_call *call = step->call;
     enum status status = found_of(step, err);
-    status = status == OK ? tell_source(cycle, step, err) : status;
+    status = status == OK ? set_source_version(cycle, step, err) : status;
     if (only_this_call(status)) {
         return err_set(&call->err, status, "out of memory for the answer"), OK;
     }

@@ -145,16 +145,21 @@ static enum http_verdict read_version(
     return HTTP_DONE;
 }
 
-static enum http_verdict read_method(struct http_head *head, struct http_refusal *refusal)
+enum http_method http_method_named(struct slice text)
 {
-    struct slice text = http_text(head, head->method_text);
     for (size_t i = 0; i < COUNT(methods); i++) {
         if (slice_equal(text, methods[i].text)) {
-            head->method = methods[i].method;
-            return HTTP_DONE;
+            return methods[i].method;
         }
     }
-    return http_refuse(refusal, 501, "the method is not known");
+    return HTTP_METHOD_NONE;
+}
+
+static enum http_verdict read_method(struct http_head *head, struct http_refusal *refusal)
+{
+    head->method = http_method_named(http_text(head, head->method_text));
+    return head->method != HTTP_METHOD_NONE ? HTTP_DONE
+                                            : http_refuse(refusal, 501, "the method is not known");
 }
 
 /* method SP request-target SP HTTP-version, with exactly those two spaces (section 3). */

@@ -106,6 +106,8 @@ struct http_head {
 
 /* Make ready for the next message. The array of fields is not cleared. */
 void http_head_init(struct http_head *head);
+/* HTTP_METHOD_NONE: it is not known. */
+enum http_method http_method_named(struct slice text);
 
 /*
  * Read a request head from the beginning of bytes, of which each call gets at least as many as the

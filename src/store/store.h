@@ -209,10 +209,11 @@ struct store_batch {
     /* Set by the caller. */
     struct store_want *wants;
     size_t count;
-    uint64_t fences;      /* how many fences are needed; not for read */
-    uint64_t records_max; /* the caller makes no record past so many, and then commits nothing about
+    uint64_t fences; /* how many fences are needed; not for read */
+    uint64_t
+        records_max; /* with this many, the caller makes no new record, and commits nothing about
                              its key (P12); 0: no limit */
-    struct arena *arena;  /* for the records */
+    struct arena *arena; /* for the records */
 
     /* Set by the store. */
     uint64_t fence_first;       /* the first of the fences, which are consecutive and greater than

@@ -107,7 +107,7 @@ void inserts_expect(struct redis *self)
 
 /* ---- records -------------------------------------------------------------------------------- */
 
-/* A command of its own: its word and so many arguments follow. */
+/* A command of its own: its word, and the number of arguments that follow. */
 static void command_put(struct redis *self, const char *word, size_t arguments)
 {
     call_text(self, "w");
