@@ -1,7 +1,8 @@
 """0 as a value that somebody means, and a reload of what kept its name.
 
 0 is not "not given": each setting that takes it has a row here that shows what it does, and a
-setting that starts to take it without a row fails. A reload takes up a file whose name is the same
+setting that starts to take it without a row fails. Those of commands, connectors, effects, sources
+and tools are tested one by one. A reload takes up a file whose name is the same
 and whose content is not, and a setting that changed in place.
 """
 import hashlib
@@ -177,6 +178,36 @@ def test_every_setting_that_takes_0_is_in_the_table():
 @pytest.mark.parametrize("setting", ZERO)
 def test_0_means_0(make_server, make_gateway, origin, setting):
     ZERO[setting](make_server, make_gateway, origin)
+
+
+ASKS = """
+connectors:
+  pay:
+    url: {url}
+    timeout: {{connect: 1s, first_byte: 5s, total: 6s}}
+    lookup: {{get: "/by-key/{{idempotency_key}}", executed: 200, not_executed: 404, quiet: 0s}}
+effects:
+  pay.capture:
+    connector: pay
+    request: {{path: /charge, headers: {{X-Key: "{{idempotency_key}}"}}}}
+    retry: {{attempts: 4, backoff: 20ms, backoff_max: 50ms, deadline: 0s}}
+"""
+
+
+@pytest.mark.parametrize("endings", [("lost_before",), ("503", "503")], ids=["quiet", "deadline"])
+def test_an_effect_with_0_is_sent_again_at_once_and_without_a_deadline(make_server, make_provider,
+        endings):
+    """quiet: the lookup is believed at once. deadline: no attempt is too late."""
+    provider = make_provider()
+    provider.script("k", *endings)
+    server = make_server(config=ASKS.format(url=provider.url))
+    began = time.monotonic()
+    effect_id = server.request("POST", "/v1/effects", {"effect_type": "pay.capture",
+        "idempotency_key": "k", "target": {}, "payload": {}})[2]["effect_id"]
+    until(lambda: server.request("GET", f"/v1/effects/{effect_id}")[2]["status"] == "acknowledged",
+        "not sent again")
+    assert time.monotonic() - began < 30  # the default of quiet is a minute
+    assert provider.effects == {"k": 1} and len(provider.of("k")) == len(endings) + 1
 
 
 def test_a_wait_of_0_asks_once_and_retries_of_0_send_once(make_server, origin, tmp_path):
