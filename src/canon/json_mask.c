@@ -73,6 +73,23 @@ const struct json_value *json_at(const struct json_value *root, struct slice poi
     return walk.node;
 }
 
+const struct json_value *json_holder_at(const struct json_value *root, struct slice pointer,
+    char scratch[JSON_POINTER_BYTES_MAX], struct slice *ret_name)
+{
+    size_t size = 0;
+    size_t at = pointer.len; /* of the last slash, plus one */
+    while (at > 0 && pointer.data[at - 1] != '/') {
+        at--;
+    }
+    if (at == 0 || pointer.len > JSON_POINTER_BYTES_MAX ||
+        !unescape(slice_of(pointer.data + at, pointer.len - at), scratch, &size)) {
+        return NULL;
+    }
+    *ret_name = slice_of(scratch, size);
+    const struct json_value *holder = json_at(root, slice_of(pointer.data, at - 1));
+    return json_is(holder, JSON_OBJECT) || json_is(holder, JSON_ARRAY) ? holder : NULL;
+}
+
 /* Append the marks of one pointer: of all that is on its way, and of where it leads. */
 static void add(struct json_mask *marks, const struct json_value *root, struct slice pointer,
     enum json_mask_way way, char *scratch)

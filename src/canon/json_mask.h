@@ -40,6 +40,10 @@ struct json_mask_list {
 enum { JSON_POINTER_BYTES_MAX = 1024 }; /* of json_at's: a longer one leads nowhere */
 /* The value that a pointer leads to; NULL: nowhere, or the pointer is invalid. */
 const struct json_value *json_at(const struct json_value *root, struct slice pointer);
+/* The object or array that has, or could have, what a pointer names, and the unescaped name. NULL:
+ * nowhere, or the pointer is invalid, or the root's own. */
+const struct json_value *json_holder_at(const struct json_value *root, struct slice pointer,
+    char scratch[JSON_POINTER_BYTES_MAX], struct slice *ret_name);
 
 /* If a value is both omitted and redacted, it is omitted. E_NOMEM is the only failure. */
 enum status json_mask_make(const struct json_value *root, const struct json_mask_list *lists,

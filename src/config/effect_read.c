@@ -13,6 +13,7 @@
 #include "base/name.h"
 #include "base/text.h"
 #include "canon/jcs.h"
+#include "canon/json_mask.h"
 #include "canon/template.h"
 #include "config/impl.h"
 
@@ -157,7 +158,7 @@ enum status effect_read_json(
 static bool is_own_field(struct slice name)
 {
     static const char *const own[] = {"Host", "Content-Length", "Transfer-Encoding", "Connection",
-        "Authorization", "Content-Type", "Expect", "TE", "Upgrade"};
+        "Authorization", "Content-Type", "Expect", "TE", "Upgrade", "Request-Id"};
     for (size_t i = 0; i < COUNT(own); i++) {
         if (name.len == strlen(own[i]) && strncasecmp(name.data, own[i], name.len) == 0) {
             return true;
@@ -406,12 +407,35 @@ static void check_lookup(const struct section *section, const struct config_look
     }
 }
 
+/* A key that does not arrive, or arrives beside a second one, protects nothing. */
+static void check_key_place(const struct section *section, const struct config_connector *connector)
+{
+    const struct config_idempotency *key = &connector->idempotency;
+    const char *auth = connector->auth.header;
+    struct yaml_node header = at(section, "connectors.idempotency.header");
+    struct yaml_node body = at(section, "connectors.idempotency.body");
+    if (key->header != NULL && (is_own_field(slice_str(key->header)) ||
+                                   (auth != NULL && strcasecmp(key->header, auth) == 0))) {
+        reader_fault(section->reader, &header, "such as Idempotency-Key",
+            "%s has a value of its own and cannot carry the key", key->header);
+    }
+    if (key->body != NULL && connector->protocol == CONFIG_PROTOCOL_ENVELOPE) {
+        reader_fault(section->reader, &body, "leave it out",
+            "idempotency.body has no effect: an envelope has the key as idempotency_key");
+    }
+    if (key->body != NULL && strlen(key->body) > JSON_POINTER_BYTES_MAX) {
+        reader_fault(section->reader, &body, NULL, "idempotency.body is longer than %d bytes",
+            JSON_POINTER_BYTES_MAX);
+    }
+}
+
 /* A call that repeats a key must end within `keeps`, so a key that is forgotten earlier than a call
  * ends would protect nothing. */
 static void check_key(const struct section *section, const struct config_connector *connector)
 {
     const struct config_idempotency *key = &connector->idempotency;
     char keeps[32], total[32];
+    check_key_place(section, connector);
     if (key->header != NULL && key->body != NULL) {
         struct yaml_node place = at(section, "connectors.idempotency.body");
         reader_fault(section->reader, &place, "keep one of them",
@@ -671,6 +695,28 @@ static void check_shield(const struct checker *checker, const struct config_effe
         effect->name, effect->irreversible ? "irreversible" : "critical", connector->name);
 }
 
+/* The type must leave the connector's key its place: a key that is not sent, or is sent beside a
+ * second one, lets a resend happen twice. */
+static void check_carries_key(const struct checker *checker, const struct config_effect *effect)
+{
+    const struct config_connector *connector = effect->connector;
+    const struct config_idempotency *key = connector == NULL ? NULL : &connector->idempotency;
+    if (key != NULL && key->body != NULL && effect->body == CONFIG_EFFECT_BODY_NONE) {
+        config_fault_at(checker->config, checker->faults, &effect->place,
+            "request: {body: payload}, or leave the connector's idempotency out",
+            "effect '%s' has no body, and connector '%s' puts the key into the body", effect->name,
+            connector->name);
+    }
+    for (size_t i = 0; key != NULL && key->header != NULL && i < effect->header_count; i++) {
+        if (strcasecmp(effect->headers[i].name, key->header) == 0) {
+            config_fault_at(checker->config, checker->faults, &effect->place,
+                "leave it out of request.headers",
+                "effect '%s' sets %s, in which connector '%s' sends the key", effect->name,
+                key->header, connector->name);
+        }
+    }
+}
+
 void effects_check(struct config *config, struct config_faults *faults)
 {
     struct checker checker = {.config = config, .faults = faults};
@@ -681,6 +727,7 @@ void effects_check(struct config *config, struct config_faults *faults)
         link_connector(&checker, effect);
         link_compensation(&checker, effect);
         check_shield(&checker, effect);
+        check_carries_key(&checker, effect);
     }
     faults_sort(faults, first);
 }

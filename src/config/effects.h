@@ -50,7 +50,7 @@ struct config_effect_auth {
 /* How the provider uses a key; header and body both NULL: it does not. */
 struct config_idempotency {
     const char *header;     /* the field that carries it */
-    const char *body;       /* or the JSON Pointer of the member, whose parent must exist */
+    const char *body;       /* or the JSON Pointer of the member; the object around it must exist */
     int64_t keeps_ms;       /* after this a resend is not safe and is not made */
     uint64_t key_bytes_max; /* a longer key is sent as its SHA-256 in base64url, 43 bytes */
 };

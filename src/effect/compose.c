@@ -9,6 +9,7 @@
 #include "base/percent.h"
 #include "canon/jsonw.h"
 #include "canon/template.h"
+#include "envelope/envelope.h"
 #include "http/head.h"
 #include "http/write.h"
 
@@ -65,7 +66,9 @@ struct slice compose_key(
     const struct config_idempotency *how, struct slice key, char ret_text[COMPOSE_KEY_BYTES_MAX])
 {
     struct digest digest;
-    if (how->key_bytes_max == 0 || key.len <= how->key_bytes_max) {
+    bool fits = how->key_bytes_max == 0 || key.len <= how->key_bytes_max;
+    bool has_blank_end = key.len > 0 && (key.data[0] == ' ' || key.data[key.len - 1] == ' ');
+    if (fits && !has_blank_end) {
         return key;
     }
     digest_sha256(key.data, key.len, &digest);
@@ -75,130 +78,128 @@ struct slice compose_key(
 
 /* ---- bodies -------------------------------------------------------------------------------- */
 
-/* The next token of a JSON Pointer, unescaped into the buffer. */
-static struct slice token_take(struct slice *pointer, char *buffer, size_t room)
+/* Where the key goes into a body. Everything else stays as it came. */
+struct key_place {
+    const struct json_value *holder; /* the object that gets it; NULL: the body has no key */
+    const struct json_value *old;    /* the member that it replaces; NULL: it is added */
+    struct slice name;               /* of the member */
+    struct slice key;
+    char name_text[JSON_POINTER_BYTES_MAX];
+    char key_text[COMPOSE_KEY_BYTES_MAX];
+};
+
+static enum status find_place(const struct compose_from *from, const struct names *names,
+    struct key_place *place, struct err *err)
 {
-    size_t at = 1;
-    size_t len = 0;
-    while (at < pointer->len && pointer->data[at] != '/' && len < room) {
-        char byte = pointer->data[at++];
-        if (byte == '~' && at < pointer->len) {
-            byte = pointer->data[at++] == '1' ? '/' : '~';
-        }
-        buffer[len++] = byte;
-    }
-    *pointer = slice_of(pointer->data + at, pointer->len - at);
-    return slice_of(buffer, len);
+    const struct config_connector *connector = from->type->connector;
+    enum status status = effect_key_holder(
+        connector, names->payload, place->name_text, &place->holder, &place->name, err);
+    place->old = status == OK ? json_find(place->holder, place->name) : NULL;
+    place->key = compose_key(&connector->idempotency, from->record->key.key, place->key_text);
+    return status;
 }
 
-/* Write the tree again, with the member that the pointer names set. Everything else is copied byte
- * for byte: numbers keep their digits. */
-static void put_with(struct buf *out, struct slice text, const struct json_value *value,
-    struct slice pointer, struct slice member)
+static void put_json_body(
+    const struct compose_from *from, const struct key_place *place, struct buf *out)
 {
-    char buffer[256];
-    struct slice token = token_take(&pointer, buffer, sizeof buffer);
+    struct slice text = from->payload;
     struct jsonw json = {.out = out};
-    bool is_set = false;
-    jsonw_open(&json, NULL, '{');
-    for (size_t i = 0; i < value->count; i++) {
-        const struct json_member *at = &value->members[i];
-        struct slice name = json_raw(text, &at->name);
-        bool is_it = slice_equal(json_text(&at->name), token);
-        buf_str(out, i == 0 ? "" : ",");
-        buf_slice(out, name);
-        buf_char(out, ':');
-        is_set = is_set || is_it;
-        if (is_it && pointer.len == 0) {
-            struct jsonw own = {.out = out};
-            jsonw_bytes(&own, NULL, member);
-        } else if (is_it && json_is(&at->value, JSON_OBJECT)) {
-            put_with(out, text, &at->value, pointer, member);
-        } else {
-            buf_slice(out, json_raw(text, &at->value));
-        }
+    if (place->holder == NULL) {
+        buf_slice(out, text);
+        return;
     }
-    if (!is_set && pointer.len == 0) {
-        struct jsonw own = {.out = out};
-        buf_str(out, value->count == 0 ? "" : ",");
-        jsonw_bytes(&own, NULL, token);
-        buf_char(out, ':');
-        own.comma = false;
-        jsonw_bytes(&own, NULL, member);
+    /* What is replaced: the old value, or nothing, before the closing brace. */
+    struct slice all = json_raw(text, place->holder);
+    struct slice gone = slice_of(all.data + all.len - 1, 0);
+    if (place->old != NULL) {
+        gone = json_raw(text, place->old);
     }
-    buf_char(out, '}');
+    size_t at = (size_t)(gone.data - text.data);
+    buf_slice(out, slice_of(text.data, at));
+    if (place->old == NULL) {
+        buf_str(out, place->holder->count == 0 ? "" : ",");
+        jsonw_bytes(&json, NULL, place->name);
+        buf_char(out, ':');
+        json.comma = false;
+    }
+    jsonw_bytes(&json, NULL, place->key);
+    buf_slice(out, slice_of(gone.data + gone.len, text.len - at - gone.len));
 }
 
-static enum status put_json_body(
-    const struct compose_from *from, const struct names *names, struct buf *out, struct err *err)
+struct form_writer {
+    struct buf *out;
+    struct buf name; /* of the member that is being written */
+    const struct key_place *place;
+};
+
+static void put_form_name(struct form_writer *form, struct slice name, int depth)
 {
-    const struct config_idempotency *how = &from->type->connector->idempotency;
-    char buffer[COMPOSE_KEY_BYTES_MAX];
-    if (how->body == NULL) {
-        buf_slice(out, from->payload);
-        return buf_status(out);
-    }
-    if (!json_is(names->payload, JSON_OBJECT)) {
-        return err_set(
-            err, E_INVALID, "the payload is not an object, so it has no place for a key");
-    }
-    put_with(out, from->payload, names->payload, slice_str(how->body),
-        compose_key(how, from->record->key.key, buffer));
-    return buf_status(out);
+    buf_str(&form->name, depth == 0 ? "" : "[");
+    percent_append(&form->name, name);
+    buf_str(&form->name, depth == 0 ? "" : "]");
 }
+
+static void put_form_value(struct form_writer *form, struct slice value)
+{
+    buf_str(form->out, form->out->len == 0 ? "" : "&");
+    buf_slice(form->out, buf_view(&form->name));
+    buf_char(form->out, '=');
+    percent_append(form->out, value);
+}
+
+static bool put_form(struct form_writer *form, const struct json_value *value, int depth);
 
 /* a=1&b[c]=2&d[0]=3: the usual way to write nested members in a form. */
-static bool put_form(struct buf *out, struct buf *name, const struct json_value *value, int depth)
+static bool put_form_items(struct form_writer *form, const struct json_value *value, int depth)
 {
-    size_t len = name->len;
+    size_t len = form->name.len;
     bool is_well = depth < DEPTH_MAX;
-    if (value->type == JSON_OBJECT || value->type == JSON_ARRAY) {
-        for (size_t i = 0; is_well && i < value->count; i++) {
-            const struct json_value *item =
-                value->type == JSON_OBJECT ? &value->members[i].value : &value->items[i];
-            buf_str(name, depth == 0 ? "" : "[");
-            if (value->type == JSON_OBJECT) {
-                percent_append(name, json_text(&value->members[i].name));
-            } else {
-                buf_u64(name, i);
-            }
-            buf_str(name, depth == 0 ? "" : "]");
-            is_well = put_form(out, name, item, depth + 1);
-            name->len = len;
-        }
-        return is_well;
+    for (size_t i = 0; is_well && i < value->count; i++) {
+        bool is_object = value->type == JSON_OBJECT;
+        char index[24];
+        (void)snprintf(index, sizeof index, "%zu", i);
+        put_form_name(
+            form, is_object ? json_text(&value->members[i].name) : slice_str(index), depth);
+        is_well =
+            put_form(form, is_object ? &value->members[i].value : &value->items[i], depth + 1);
+        form->name.len = len;
     }
-    buf_str(out, out->len == 0 ? "" : "&");
-    buf_slice(out, buf_view(name));
-    buf_char(out, '=');
-    percent_append(out, value->type == JSON_TRUE    ? SLICE_LIT("true")
-                        : value->type == JSON_FALSE ? SLICE_LIT("false")
-                                                    : json_text(value));
+    if (value == form->place->holder && form->place->old == NULL) {
+        put_form_name(form, form->place->name, depth);
+        put_form_value(form, form->place->key);
+        form->name.len = len;
+    }
     return is_well;
 }
 
-static enum status put_form_body(const struct compose_from *from, const struct names *names,
+static bool put_form(struct form_writer *form, const struct json_value *value, int depth)
+{
+    if (value == form->place->old) {
+        put_form_value(form, form->place->key);
+        return true;
+    }
+    if (value->type == JSON_OBJECT || value->type == JSON_ARRAY) {
+        return put_form_items(form, value, depth);
+    }
+    put_form_value(form, value->type == JSON_TRUE    ? SLICE_LIT("true")
+                         : value->type == JSON_FALSE ? SLICE_LIT("false")
+                                                     : json_text(value));
+    return depth < DEPTH_MAX;
+}
+
+static enum status put_form_body(const struct names *names, const struct key_place *place,
     struct mem *mem, struct buf *out, struct err *err)
 {
-    const struct config_idempotency *how = &from->type->connector->idempotency;
-    char buffer[COMPOSE_KEY_BYTES_MAX];
-    struct buf name;
-    buf_init(&name, mem, BODY_BYTES_MAX);
+    struct form_writer form = {.out = out, .place = place};
+    buf_init(&form.name, mem, BODY_BYTES_MAX);
     if (names->payload != NULL && names->payload->type != JSON_OBJECT) {
         return err_set(
             err, E_INVALID, "the payload is not an object, so it cannot be sent as a form");
     }
-    if (names->payload != NULL && !put_form(out, &name, names->payload, 0)) {
+    if (names->payload != NULL && !put_form(&form, names->payload, 0)) {
         return err_set(err, E_INVALID, "the payload is nested too deep for a form");
     }
-    if (how->body != NULL) {
-        buf_str(out, out->len == 0 ? "" : "&");
-        percent_append(out, slice_of(how->body + 1, strlen(how->body) - 1));
-        buf_char(out, '=');
-        percent_append(out, compose_key(how, from->record->key.key, buffer));
-    }
-    enum status status = buf_status(&name);
-    return status == OK ? buf_status(out) : status;
+    return buf_status(&form.name);
 }
 
 /* CCO-1, and our additions. Extensions are separate members (CCO-11). */
@@ -294,18 +295,24 @@ static enum status put_body(const struct compose_from *from, const struct names 
     struct mem *mem, struct buf *out, struct slice *ret_type, struct err *err)
 {
     const struct config_effect *type = from->type;
+    struct key_place place;
     *ret_type = SLICE_LIT("application/json");
     if (type->connector->protocol == CONFIG_PROTOCOL_ENVELOPE) {
         return put_envelope(from, names, out);
     }
-    switch (type->body) {
-    case CONFIG_EFFECT_BODY_PAYLOAD: return put_json_body(from, names, out, err);
-    case CONFIG_EFFECT_BODY_FORM:
+    enum status status = find_place(from, names, &place, err);
+    if (status == OK && type->body == CONFIG_EFFECT_BODY_FORM) {
         *ret_type = SLICE_LIT("application/x-www-form-urlencoded");
-        return put_form_body(from, names, mem, out, err);
-    case CONFIG_EFFECT_BODY_NONE: *ret_type = SLICE_EMPTY; return OK;
+        status = put_form_body(names, &place, mem, out, err);
+    } else if (status == OK && type->body == CONFIG_EFFECT_BODY_PAYLOAD) {
+        put_json_body(from, &place, out);
+    } else {
+        *ret_type = SLICE_EMPTY;
     }
-    return OK;
+    if (status == OK && buf_status(out) != OK) {
+        status = err_set(err, buf_status(out), "the body is too long");
+    }
+    return status;
 }
 
 enum status compose_attempt(const struct compose_from *from, struct arena *arena,

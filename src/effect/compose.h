@@ -35,8 +35,8 @@ struct composed {
     enum http_method method;
 };
 
-/* An attempt. E_INVALID: a template names a value that the effect does not have; the text says
- * which. E_NOMEM, E_LIMIT: it is too long. */
+/* An attempt. E_INVALID: a template names a value that the effect does not have, or the payload
+ * has no place for the key; the text says which. E_NOMEM, E_LIMIT: it is too long. */
 enum status compose_attempt(const struct compose_from *from, struct arena *arena,
     struct composed *ret_composed, struct err *err) MUST_CHECK;
 /* A question by the connector's lookup: a GET without a body. */
@@ -47,7 +47,9 @@ enum status compose_question(const struct compose_from *from, struct arena *aren
 enum status compose_event(const struct compose_from *from, struct arena *arena,
     struct slice *ret_event, struct err *err) MUST_CHECK;
 
-/* The key for the provider: unchanged, or its SHA-256 in base64url if it is too long. */
+/* The key for the provider: unchanged, or its SHA-256 in base64url if it is too long, or begins or
+ * ends with a blank: a receiver drops those at the ends of a field, so that "a" and "a " would be
+ * the same key. */
 enum { COMPOSE_KEY_BYTES_MAX = 256 };
 struct slice compose_key(
     const struct config_idempotency *how, struct slice key, char ret_text[COMPOSE_KEY_BYTES_MAX]);

@@ -254,6 +254,38 @@ static enum status put_template(const struct effect_parts *envelope, const struc
     return status == E_LIMIT ? E_INVALID : status;
 }
 
+enum status effect_key_holder(const struct config_connector *connector,
+    const struct json_value *payload, char scratch[JSON_POINTER_BYTES_MAX],
+    const struct json_value **ret_holder, struct slice *ret_name, struct err *err)
+{
+    const char *where = connector->idempotency.body;
+    *ret_holder = NULL;
+    if (where == NULL) {
+        return OK;
+    }
+    const struct json_value *holder = json_holder_at(payload, slice_str(where), scratch, ret_name);
+    if (!json_is(holder, JSON_OBJECT)) {
+        return err_set(err, E_INVALID,
+            "the payload has no object in which idempotency.body (%s) could put the key", where);
+    }
+    *ret_holder = holder;
+    return OK;
+}
+
+/* Before anything is recorded, like a value that a template lacks. */
+static enum status try_key(const struct effect_parts *envelope, struct member_fault *fault)
+{
+    char scratch[JSON_POINTER_BYTES_MAX];
+    const struct json_value *holder;
+    struct slice name;
+    enum status status = effect_key_holder(
+        envelope->type->connector, envelope->values[PAYLOAD], scratch, &holder, &name, &fault->err);
+    if (status != OK) {
+        err_prefix(&fault->err, "effect type '%s'", envelope->type->name);
+    }
+    return status;
+}
+
 static enum status try_templates(const struct effect_parts *envelope, const struct naming *naming,
     struct effect_detail *detail, struct member_fault *fault)
 {
@@ -266,9 +298,10 @@ static enum status try_templates(const struct effect_parts *envelope, const stru
         status =
             put_template(envelope, naming, type->headers[i].value, TEMPLATE_FIELD, NULL, fault);
     }
-    return status == OK ? put_template(envelope, naming, type->connector->lookup.get, TEMPLATE_PATH,
-                              NULL, fault)
-                        : status;
+    status = status == OK ? put_template(envelope, naming, type->connector->lookup.get,
+                                TEMPLATE_PATH, NULL, fault)
+                          : status;
+    return status == OK ? try_key(envelope, fault) : status;
 }
 
 /* ---- the stored forms -------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #ifndef ONCE_ENVELOPE_ENVELOPE_H
 #define ONCE_ENVELOPE_ENVELOPE_H
 
+#include "canon/json_mask.h"
 #include "canon/members.h"
 #include "engine/engine.h"
 #include "envelope/effect.h"
@@ -63,6 +64,13 @@ enum status effect_undo_make(const struct effect_sender *sender, const struct re
 enum status effect_undo_calls(const struct effect_sender *sender, const struct record *record,
     struct effect_detail *detail, struct engine_call *own, struct engine_call *undo,
     struct err *err) MUST_CHECK;
+
+/* The object of a payload that gets the connector's key, and the name of its member there; NULL:
+ * the key goes elsewhere. E_INVALID: the payload has no such object. Without its key, the effect
+ * could happen twice. */
+enum status effect_key_holder(const struct config_connector *connector,
+    const struct json_value *payload, char scratch[JSON_POINTER_BYTES_MAX],
+    const struct json_value **ret_holder, struct slice *ret_name, struct err *err) MUST_CHECK;
 
 /* Append the payload as JSON, without the values that its type redacts. E_NOMEM, E_LIMIT. */
 enum status effect_redact(const struct config_effect *type, const struct json_value *payload,

@@ -21,7 +21,11 @@ connectors:
   other:
     url: http://127.0.0.1:9
     tenants: [acme]
+  body:
+    url: http://127.0.0.1:9
+    idempotency: {body: /meta/key}
 effects:
+  body.put: {connector: body}
   payment.capture:
     connector: pay
     request: {path: "/v1/charges/{target.order_id}"}
@@ -119,6 +123,8 @@ def test_another_payload_is_a_conflict_that_shows_no_secret(effects):
     ({"target": ...}, 422, "invalid_member", "{target.order_id} is absent"),
     ({"target": {"order_id": ".."}}, 422, "invalid_member", "cannot stand in a path"),
     ({"payload": {"card": "x"}}, 422, "invalid_member", "{payload.amount} is absent"),
+    ({"effect_type": "body.put"}, 422, "invalid_member", "idempotency.body (/meta/key)"),
+    ({"effect_type": "body.put", "payload": {"meta": []}}, 422, "invalid_member", "no object"),
     ({"ordinal": -1}, 422, "invalid_member", "ordinal"),
     ({"ordinal": "1"}, 422, "invalid_member", "ordinal"),
     ({"policy_refs": "p"}, 422, "invalid_member", "policy_refs"),

@@ -140,6 +140,43 @@ static void what_cannot_be_shielded_does_not_load(void **state)
     config_free(take(PAY CAPTURE));
 }
 
+/* A key that is not sent, or is sent beside a second value, protects nothing. */
+static void a_key_without_a_place_does_not_load(void **state)
+{
+#define BODY "    idempotency: {body: %s}\n"
+    static const char *const fields[] = {"request-id", "Host", "Authorization", "Content-Type"};
+    char text[2048], name[1100];
+    (void)state;
+    refuse(PAY "    idempotency: {body: /k}\n" CAPTURE "    request: {body: none}\n", 6, 3,
+        "has no body, and connector 'pay' puts the key into the body");
+    refuse(PAY "    preset: square\n" CAPTURE "    request: {body: none}\n", 6, 3, "has no body");
+    config_free(take(PAY "    idempotency: {body: /k}\n" CAPTURE "    request: {body: form}\n"));
+    config_free(take(PAY KEY CAPTURE "    request: {body: none}\n"));
+    refuse(PAY "    idempotency: {body: \"\"}\n", 4, 25, "is empty");
+    refuse(PAY "    protocol: envelope\n    idempotency: {body: /k}\n", 5, 25, "has no effect");
+    refuse(PAY "    protocol: envelope\n    preset: square\n", 2, 3, "has no effect");
+    for (size_t len = 1024; len <= 1025; len++) {
+        memset(name, 'a', len);
+        name[0] = '/';
+        name[len] = '\0';
+        (void)snprintf(text, sizeof text, PAY BODY, name);
+        if (len == 1024) {
+            config_free(take(text));
+        } else {
+            refuse(text, 4, 25, "longer than 1024 bytes");
+        }
+    }
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        (void)snprintf(text, sizeof text, PAY "    idempotency: {header: %s}\n", fields[i]);
+        refuse(text, 4, 27, "cannot carry the key");
+    }
+    refuse(PAY "    idempotency: {header: X-Key}\n    auth: {header: x-key, header_env: K}\n", 4,
+        27, "cannot carry the key");
+    refuse(PAY KEY CAPTURE "    request: {headers: {idempotency-key: \"{payload.id}\"}}\n", 6, 3,
+        "sets Idempotency-Key, in which connector 'pay' sends the key");
+    config_free(take(PAY KEY CAPTURE "    request: {headers: {X-Key: \"{payload.id}\"}}\n"));
+}
+
 static void faults_are_told_with_their_places(void **state)
 {
     (void)state;
@@ -193,6 +230,7 @@ int main(void)
         cmocka_unit_test(the_sections_of_the_design_are_taken),
         cmocka_unit_test(presets_are_taken_and_overridden),
         cmocka_unit_test(what_cannot_be_shielded_does_not_load),
+        cmocka_unit_test(a_key_without_a_place_does_not_load),
         cmocka_unit_test(faults_are_told_with_their_places),
         cmocka_unit_test(a_connector_serves_its_tenants),
     };

@@ -13,8 +13,6 @@ static const struct config_connector pay = {.name = "pay",
     .base_path = "/api",
     .idempotency = {.header = "Idempotency-Key", .key_bytes_max = 64},
     .lookup = {.get = "/v1/charges/by-key/{idempotency_key}?t={tenant}"}};
-static const struct config_connector body_key = {
-    .name = "square", .base_path = "", .idempotency = {.body = "/meta/idempotency_key"}};
 static const struct config_connector service = {
     .name = "svc", .base_path = "/effects", .protocol = CONFIG_PROTOCOL_ENVELOPE};
 
@@ -100,34 +98,115 @@ static void a_long_key_is_sent_as_its_digest(void **state)
     assert_true(slice_is(compose_key(&any, SLICE_LIT("abcdefghi"), text), "abcdefghi"));
 }
 
-static void a_key_in_the_body_leaves_the_rest_as_it_came(void **state)
+/* A receiver drops the blanks at both ends of a field's value (RFC 9110 section 5.5). */
+static void keys_that_differ_by_a_blank_at_an_end_stay_different(void **state)
 {
-    static const struct {
-        const char *payload;
-        const char *body;
-    } rows[] = {
-        {"{\"amount\":1.50, \"meta\":{}}",
-            "{\"amount\":1.50,\"meta\":{\"idempotency_key\":\"order 1/2\"}}"},
-        {"{\"meta\":{\"a\":9007199254740993}}",
-            "{\"meta\":{\"a\":9007199254740993,\"idempotency_key\":\"order 1/2\"}}"},
-        {"{\"meta\":{\"idempotency_key\":\"mine\"}}",
-            "{\"meta\":{\"idempotency_key\":\"order 1/2\"}}"},
-    };
-    static const struct config_effect type = {.connector = &body_key, .method = "POST"};
+    static const char *const keys[] = {" a", "a ", " a ", " ", "  "};
+    static const struct config_idempotency how = {.key_bytes_max = 255};
+    char text[COMPOSE_KEY_BYTES_MAX];
     (void)state;
-    for (size_t i = 0; i < COUNT(rows); i++) {
+    for (size_t i = 0; i < COUNT(keys); i++) {
+        assert_int_equal(compose_key(&how, slice_str(keys[i]), text).len, 43);
+    }
+    assert_true(slice_is(compose_key(&how, SLICE_LIT("a b"), text), "a b"));
+}
+
+/* 300 bytes: longer than any buffer for one name may be assumed to be. */
+#define LONG_50   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define LONG_NAME LONG_50 LONG_50 LONG_50 LONG_50 LONG_50 LONG_50
+#define KEY_TEXT  "\"order 1/2\""
+
+/* Where a key goes; without a body, the payload has no place for it. */
+struct key_row {
+    const char *pointer;
+    const char *payload;
+    const char *body;
+};
+
+static void check_keys(const struct key_row *rows, size_t count, enum config_effect_body how)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct config_connector connector = {
+            .name = "square", .base_path = "", .idempotency = {.body = rows[i].pointer}};
+        const struct config_effect type = {.connector = &connector, .method = "POST", .body = how};
         struct compose_from from = from_of(&type, rows[i].payload);
         struct composed composed = {.method = HTTP_METHOD_NONE};
         struct err err;
-        assert_int_equal(compose_attempt(&from, &arena, &composed, &err), OK);
-        if (!slice_is(composed.body, rows[i].body)) {
-            fail_msg("%.*s", (int)composed.body.len, composed.body.data);
+        enum status status = compose_attempt(&from, &arena, &composed, &err);
+        if (status != (rows[i].body == NULL ? E_INVALID : OK) ||
+            (rows[i].body != NULL && !slice_is(composed.body, rows[i].body))) {
+            fail_msg("%s in %s: %d, %.*s", rows[i].pointer, rows[i].payload, status,
+                (int)composed.body.len, composed.body.data);
         }
+        assert_true(status == OK || strstr(err.text, rows[i].pointer) != NULL);
     }
-    struct compose_from from = from_of(&type, "[1]");
-    struct composed composed = {.method = HTTP_METHOD_NONE};
-    struct err err;
-    assert_int_equal(compose_attempt(&from, &arena, &composed, &err), E_INVALID);
+}
+
+static void a_key_in_the_body_leaves_the_rest_as_it_came(void **state)
+{
+    static const struct key_row rows[] = {
+        {"/m/k", "{\"amount\":1.50, \"m\":{}}", "{\"amount\":1.50, \"m\":{\"k\":" KEY_TEXT "}}"},
+        {"/m/k", "{\"m\":{\"a\":9007199254740993}, \"b\":2}",
+            "{\"m\":{\"a\":9007199254740993,\"k\":" KEY_TEXT "}, \"b\":2}"},
+        {"/m/k", "{\"m\":{\"k\":\"mine\" , \"a\":1}}", "{\"m\":{\"k\":" KEY_TEXT " , \"a\":1}}"},
+        {"/m/k", "{\"m\":{\"k\":{\"deep\":[1]}}}", "{\"m\":{\"k\":" KEY_TEXT "}}"},
+        {"/k", "{}", "{\"k\":" KEY_TEXT "}"},
+        {"/k", " { \"a\" : 1 } ", " { \"a\" : 1 ,\"k\":" KEY_TEXT "} "},
+        {"/", "{\"a\":1}", "{\"a\":1,\"\":" KEY_TEXT "}"},
+        {"/a~1b/c~0~1d", "{\"a/b\":{}}", "{\"a/b\":{\"c~/d\":" KEY_TEXT "}}"},
+        {"/c~01", "{\"c/\":0}", "{\"c/\":0,\"c~1\":" KEY_TEXT "}"},
+        {"/l/1/k", "{\"l\":[7,{\"a\":1}]}", "{\"l\":[7,{\"a\":1,\"k\":" KEY_TEXT "}]}"},
+        {"/\"x", "{}", "{\"\\\"x\":" KEY_TEXT "}"},
+        {"/" LONG_NAME, "{}", "{\"" LONG_NAME "\":" KEY_TEXT "}"},
+        {"/" LONG_NAME "/k", "{\"" LONG_NAME "\":{}}", "{\"" LONG_NAME "\":{\"k\":" KEY_TEXT "}}"},
+    };
+    (void)state;
+    check_keys(rows, COUNT(rows), CONFIG_EFFECT_BODY_PAYLOAD);
+}
+
+static void a_payload_without_a_place_for_the_key_is_not_sent(void **state)
+{
+    static const struct key_row rows[] = {
+        {"/m/k", "{}", NULL},
+        {"/m/k", "{\"m\":null}", NULL},
+        {"/m/k", "{\"m\":\"text\"}", NULL},
+        {"/m/k", "{\"m\":7}", NULL},
+        {"/m/k", "{\"m\":[]}", NULL},
+        {"/m/0", "{\"m\":[1]}", NULL},
+        {"/m/-", "{\"m\":[]}", NULL},
+        {"/m/1/k", "{\"m\":[{}]}", NULL},
+        {"/m/00/k", "{\"m\":[{}]}", NULL},
+        {"/m/n/k", "{\"m\":{}}", NULL},
+        {"/a~1b/k", "{\"a\":{\"b\":{}}}", NULL},
+        {"/" LONG_NAME "/k", "{\"" LONG_50 "\":{}}", NULL},
+        {"/k", "[1]", NULL},
+        {"/k", "null", NULL},
+        {"/k", "\"text\"", NULL},
+        {"", "{\"a\":1}", NULL},
+        {"k", "{\"k\":1}", NULL},
+        {"/~2", "{}", NULL},
+    };
+    (void)state;
+    check_keys(rows, COUNT(rows), CONFIG_EFFECT_BODY_PAYLOAD);
+    check_keys(rows, COUNT(rows) - 6, CONFIG_EFFECT_BODY_FORM);
+    check_keys(rows + COUNT(rows) - 3, 3, CONFIG_EFFECT_BODY_FORM);
+}
+
+static void a_key_in_a_form_is_there_once(void **state)
+{
+    static const struct key_row rows[] = {
+        {"/k", "{}", "k=order%201%2F2"},
+        {"/k", "{\"a\":1}", "a=1&k=order%201%2F2"},
+        {"/k", "{\"k\":\"mine\",\"z\":1}", "k=order%201%2F2&z=1"},
+        {"/k", "{\"k\":{\"a\":1,\"b\":[2]},\"z\":1}", "k=order%201%2F2&z=1"},
+        {"/m/k", "{\"m\":{}}", "m[k]=order%201%2F2"},
+        {"/m/k", "{\"m\":{\"k\":1,\"a\":2}}", "m[a]=2&m[k]=order%201%2F2"},
+        {"/l/0/k", "{\"l\":[{}]}", "l[0][k]=order%201%2F2"},
+        {"/a~1b", "{}", "a%2Fb=order%201%2F2"},
+        {"/" LONG_NAME, "{}", LONG_NAME "=order%201%2F2"},
+    };
+    (void)state;
+    check_keys(rows, COUNT(rows), CONFIG_EFFECT_BODY_FORM);
 }
 
 static void a_form_holds_members_of_members(void **state)
@@ -289,7 +368,10 @@ int main(void)
         TEST(an_attempt_is_these_bytes),
         TEST(a_question_is_a_get_without_the_payload),
         TEST(a_long_key_is_sent_as_its_digest),
+        TEST(keys_that_differ_by_a_blank_at_an_end_stay_different),
         TEST(a_key_in_the_body_leaves_the_rest_as_it_came),
+        TEST(a_payload_without_a_place_for_the_key_is_not_sent),
+        TEST(a_key_in_a_form_is_there_once),
         TEST(a_form_holds_members_of_members),
         TEST(an_envelope_is_the_whole_of_it),
         TEST(what_a_template_does_not_find_is_named),
