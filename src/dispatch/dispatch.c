@@ -564,7 +564,7 @@ enum status dispatch_new(
     dispatch->door = options->door;
     dispatch->server = options->server;
     dispatch->spool_dir = options->spool_dir;
-    dispatch->logs = options->logs;
+    dispatch_log(dispatch, options->logs);
     clock_system(&dispatch->clock);
     dispatch->arrival.run = on_arrival;
     dispatch->lost_deadline.due = on_lost;
@@ -589,6 +589,11 @@ enum status dispatch_new(
 struct door *dispatch_door(const struct dispatch *dispatch)
 {
     return dispatch->door;
+}
+
+void dispatch_log(struct dispatch *dispatch, bool logs)
+{
+    atomic_store(&dispatch->logs, logs);
 }
 
 void dispatch_vault(struct dispatch *dispatch, const struct vault *vault)

@@ -188,12 +188,14 @@ struct dispatch_options {
     struct http_server *server;
     unsigned loops;
     const char *spool_dir;
-    bool logs; /* log each decision */
+    bool logs; /* as for dispatch_log */
 };
 
 enum status dispatch_new(const struct dispatch_options *options, struct dispatch **ret_dispatch,
     struct err *err) MUST_CHECK;
 struct door *dispatch_door(const struct dispatch *dispatch);
+/* Whether each decision is logged, from now on. Any thread. */
+void dispatch_log(struct dispatch *dispatch, bool logs);
 /* Set the vault that decrypts kept bodies; it must outlive the dispatcher. Call it before any plan
  * is used. */
 void dispatch_vault(struct dispatch *dispatch, const struct vault *vault);

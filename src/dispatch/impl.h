@@ -232,7 +232,7 @@ struct dispatch {
     const char *spool_dir;
     struct clock clock; /* for the time that the machine slept */
     const struct vault *vault;
-    bool logs;
+    atomic_bool logs;
     struct upstreams *upstreams;
     struct spool_budget spooled;
     struct dispatch_worker *workers; /* of each loop */

@@ -275,7 +275,7 @@ static void report(const struct dispatching *run, const struct engine_call *engi
             .request_id = slice_str(run->call.request_id),
             .status = status,
             .started_nanos = run->started_nanos,
-            .logs = dispatch->logs});
+            .logs = atomic_load(&dispatch->logs)});
 }
 
 /* On the thread that leads. */

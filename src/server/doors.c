@@ -229,6 +229,23 @@ static void end_dispatch(void *state, unsigned loop)
     dispatch_end(state, loop);
 }
 
+static enum status prepare_dispatch(
+    void *state, struct config *config, void **ret_made, struct err *err)
+{
+    (void)state;
+    (void)err;
+    *ret_made = config;
+    return OK;
+}
+
+static void reload_dispatch(void *state, void *made, bool is_used)
+{
+    const struct config *config = made;
+    if (is_used) {
+        dispatch_log(state, config->log_decisions);
+    }
+}
+
 DOOR_DO(drain_dispatch, dispatch_drain);
 DOOR_ASK(bool, dispatch_busy, dispatch_is_busy);
 DOOR_DO(cut_dispatch, dispatch_cut);
@@ -402,6 +419,8 @@ const struct server_door server_doors[] = {
     {
         .name = "dispatch",
         .open = open_dispatch,
+        .reload_prepare = prepare_dispatch,
+        .reload_end = reload_dispatch,
         .end = end_dispatch,
         .drain = drain_dispatch,
         .is_busy = dispatch_busy,

@@ -13,6 +13,9 @@ import subprocess
 import time
 
 import pytest
+
+import stores
+from effects_help import ACKNOWLEDGED, Effects, config_of
 from fences import begin_body
 from once_gateway import DUPLICATES_FREE
 from once_server import BINARY, until
@@ -294,6 +297,27 @@ def test_the_log_of_decisions_goes_off_and_on_in_place(make_server):
     reload(server)
     begin(server, "c")
     assert decisions(2) == 2
+
+
+def test_the_log_of_decisions_goes_off_and_on_for_what_is_sent(make_server, make_provider):
+    """The dispatcher's own decisions: an effect's claim and seal."""
+    provider = make_provider()
+    server = make_server(config=config_of(provider, more="log: {level: info}\n"))
+    effects = Effects(server)
+
+    def logged(key, how):
+        text = config_of(provider, more=f"log: {{level: info, decisions: {how}}}\n")
+        (server.directory / "once.yaml").write_text(stores.with_key(text))
+        reload(server)
+        effects.settled(effects.put(key), ACKNOWLEDGED)
+        begin(server, "after " + key)
+        time.sleep(0.2)  # the log is written by a thread of its own
+        return [line for line in server.stderr().splitlines()
+            if f'"idempotency_key":"{key}"' in line]
+
+    assert len(logged("a", "true")) >= 2  # enqueued; sealed
+    assert logged("b", "false") == []
+    assert len(logged("c", "true")) >= 2
 
 
 def test_a_route_that_kept_its_match_takes_up_all_its_other_settings(origin, make_gateway,
