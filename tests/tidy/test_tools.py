@@ -17,8 +17,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def load(name):
-    loader = importlib.machinery.SourceFileLoader(f"once_{name}", str(ROOT / "tools" / name))
+def load(name, folder="tools"):
+    loader = importlib.machinery.SourceFileLoader(f"once_{name}", str(ROOT / folder / name))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     sys.modules[loader.name] = module
     loader.exec_module(module)
@@ -28,6 +28,7 @@ def load(name):
 runner = load("test")
 mutants = load("mutants")
 sys.path.insert(0, str(ROOT / "bench"))
+compare = load("compare", "bench")
 import measure  # noqa: E402  pylint: disable=C0413
 import picture  # noqa: E402  pylint: disable=C0413
 
@@ -332,6 +333,33 @@ def test_latencies_come_with_the_time_that_a_core_stood_still(monkeypatch):
     if measure.STANDSTILL not in runs["a"][0]:
         pytest.skip("no thread may be urgent here")
     assert half["half_load"]["a"][measure.STANDSTILL] >= 49_000
+
+
+# (more is better, before, after) -> worse
+CHANGES = {
+    "what is shown alike is alike": ((True, [0.5004], [0.4996]), False),
+    "one step of the last digit may be rounding": ((True, [0.5], [0.499]), False),
+    "two steps are a change": ((True, [0.5], [0.498]), True),
+    "and for the better they are none": ((True, [0.498], [0.5]), False),
+    "less is better": ((False, [100], [102]), True),
+    "less is better, and it is less": ((False, [102], [100]), False),
+    "the passes before differ by more": ((True, [90, 100, 110], [91, 91, 91]), False),
+    "the passes after differ by more": ((True, [100, 100, 100], [81, 91, 101]), False),
+    "more than half of their range": ((True, [95, 100, 105], [94.8, 94.8, 94.8]), True),
+    "exactly half of their range": ((True, [95, 100, 105], [95, 95, 95]), False),
+    "a figure that was 0": ((False, [0, 0], [0, 0]), False),
+    "a figure that was 0 and is not": ((False, [0, 0], [4, 4]), True),
+    "large figures": ((True, [1234567], [1233999]), False),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_change_is_worse_only_if_the_digits_shown_can_tell(case):
+    (more, before, after), is_worse = CHANGES[case]
+    row = {"what": "w", "unit": "s", "better": "at_least" if more else "at_most"}
+    cells, worse = compare.line_of("B0", row, before, after)
+    assert (worse, cells[-1]) == (is_worse, "WORSE" if is_worse else "")
+    assert not (worse and cells[2] == cells[4])
 
 
 def test_processor_time_counts_children_that_have_ended():
