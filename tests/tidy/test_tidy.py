@@ -264,9 +264,12 @@ CASES = {
     "a function that asks the system for the wall clock": (
         THING, in_body("clock_gettime(CLOCK_REALTIME, &now);"),
         f"{THING}:5: CLOCK_REALTIME: thing may not read the wall clock"),
-    "a wall clock by its number": (
-        THING, in_body("clock_gettime(0, &now);"),
-        f"{THING}:5: clock_gettime(0: thing may not read the wall clock"),
+    "a wall clock in a variable": (
+        THING, SOURCE + "\nstatic const clockid_t later = CLOCK_REALTIME;\n",
+        f"{THING}:8: CLOCK_REALTIME: a variable may not lead to the wall clock"),
+    "a function of the wall clock in a variable": (
+        THING, SOURCE + "\nstatic time_t (*const later)(time_t *) = time;\n",
+        f"{THING}:8: = time: a variable may not lead to the wall clock"),
     "a wall clock in a macro": (
         THING, SOURCE + "\n#define NOW_MS(clock) ((clock).wall_ms)\n",
         f"{THING}:8: wall_ms: a macro may not read the wall clock"),
@@ -288,6 +291,38 @@ CASES.update({f"unfinished work: {word}": (
 CASES.update({f"{macro} by hand": (THING, in_body(code), f"{THING}:5: use {macro}")
     for macro, code in {"COUNT": "value = (int)(sizeof names / sizeof *names);",
         "CONTAINER_OF": "at = (char *)at - offsetof(struct pair, a);"}.items()})
+CASES.update({f"a form of the wall clock: {form}": (
+    THING, in_body(code), f"{THING}:5: {form}: thing may not read the wall clock")
+    for form, code in {
+        "clock_gettime(0": "clock_gettime(0, &now);",
+        "clock_gettime(": "clock_gettime((clockid_t)0, &now);",
+        "clock_gettime(which": "(void)clock_gettime(which, &now);",
+        "clock_gettime": "read = clock_gettime;",
+        "CLOCK_REALTIME_COARSE": "clock_gettime(CLOCK_REALTIME_COARSE, &now);",
+        "CLOCK_REALTIME_ALARM": "fd = timerfd_create(CLOCK_REALTIME_ALARM, 0);",
+        "CLOCK_TAI": "clock_gettime(CLOCK_TAI, &now);",
+        "CLOCK_REALTIME": "pthread_cond_clockwait(&wake, &lock, CLOCK_REALTIME, &until);",
+        "timerfd_create(0": "fd = timerfd_create(0, 0);",
+        "timer_create(0": "(void)timer_create(0, &event, &timer);",
+        "clock_nanosleep(0": "(void)clock_nanosleep(0, TIMER_ABSTIME, &until, NULL);",
+        "gettimeofday": "(void)gettimeofday(&now, NULL);",
+        "timespec_get": "(void)timespec_get(&now, TIME_UTC);",
+        "uv_gettimeofday": "(void)uv_gettimeofday(&now);",
+        "uv_clock_gettime": "(void)uv_clock_gettime(UV_CLOCK_REALTIME, &now);",
+        "ftime": "(void)ftime(&now);",
+        "ntp_gettime": "(void)ntp_gettime(&now);",
+        "adjtimex": "(void)adjtimex(&now);",
+        "SYS_clock_gettime": "(void)syscall(SYS_clock_gettime, 0, &now);",
+        "__NR_gettimeofday": "(void)syscall(__NR_gettimeofday, &now, NULL);",
+        "stx_mtime": "value = (int)found.stx_mtime.tv_sec;",
+        "st_ctime": "value = (int)found.st_ctime;",
+        "mq_timedreceive": "(void)mq_timedreceive(queue, text, size, NULL, &until);",
+        "pthread_mutex_timedlock": "(void)pthread_mutex_timedlock(&lock, &until);",
+    }.items()})
+CASES.update({f"a call that reads the wall clock: {call}": (
+    THING, in_body(code), f"{THING}:5: {call} is banned") for call, code in {
+    "time": "now = time (NULL);", "localtime": "at = localtime(&now);",
+    "gettimeofday": "gettimeofday(&now, NULL);", "ctime": "text = ctime(&now);"}.items()})
 CASES.update({f"a banned call: {call}": (
     THING, in_body(f"(void){call}(0);"), f"{THING}:5: {call} is banned") for call in [
     "strcpy", "strcat", "sprintf", "strtok", "gets", "atoi", "atol", "gmtime", "localtime", "rand",
