@@ -148,6 +148,7 @@ struct dispatch_call {
     struct slice head; /* the whole request head, including its empty line */
     struct slice payload;
     struct slice type, id, lane; /* for a sender */
+    int64_t send_until_ms; /* for a sender: not after this, by the store's time; 0: the lease's */
     enum http_method method;
     struct judge_rules rules;
     struct fields_kept keeps;

@@ -176,6 +176,18 @@ struct dispatching {
     atomic_uint unsettled;     /* … and how many are not answered yet */
 };
 
+/* Until when, by the boot clock, a sender with a queue may begin a call of at most total_ms: it
+ * must end within the lease, begin before other processes may consider this one gone, and not
+ * begin after the call's own time (0: none). */
+static inline int64_t run_sends_until_ms(
+    const struct door_grant *grant, int64_t total_ms, int64_t send_until_ms)
+{
+    int64_t left_ms = grant->lease_expires_ms - grant->now_ms - total_ms;
+    left_ms = left_ms < LIMIT_HOLDER_GONE_MS ? left_ms : LIMIT_HOLDER_GONE_MS; /* S12 */
+    int64_t own_ms = send_until_ms > 0 ? send_until_ms - grant->now_ms : left_ms;
+    return grant->boot_ms + (own_ms < left_ms ? own_ms : left_ms);
+}
+
 /* The calls of one tenant to one target. Never freed before the gauge: there are only as many
  * tenants as the configuration names. */
 struct gauge_tenant {

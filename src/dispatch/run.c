@@ -737,16 +737,6 @@ static enum status check_lease(const struct dispatching *run, struct err *err)
     return covers ? OK : err_set(err, E_UNAVAILABLE, "the server stood still; nothing was sent");
 }
 
-/* A sender may have a queue. The call must still end within the lease, and begin before other
- * processes may consider this one gone (S12). */
-static int64_t sending_until_ms(const struct dispatching *run)
-{
-    const struct door_grant *grant = &run->grant;
-    int64_t until_ms =
-        grant->lease_expires_ms - grant->now_ms - run->call.target->timeouts.total_ms;
-    return grant->boot_ms + (until_ms < LIMIT_HOLDER_GONE_MS ? until_ms : LIMIT_HOLDER_GONE_MS);
-}
-
 static struct upstream_timeouts timeouts_of(const struct dispatching *run)
 {
     struct upstream_timeouts timeouts = run->call.target->timeouts;
@@ -785,7 +775,8 @@ static void begin_sending(struct dispatching *run)
         .type = run->call.type,
         .payload = run->call.payload,
         .timeout_ms = target->timeouts.total_ms,
-        .send_until_boot_ms = sending_until_ms(run),
+        .send_until_boot_ms =
+            run_sends_until_ms(&run->grant, target->timeouts.total_ms, run->call.send_until_ms),
         .done = on_sending_done};
     target->sender->send(target->sender, &run->sending);
 }

@@ -289,6 +289,11 @@ static enum status compose_publication(
     call->id = slice_of(copy, name.len);
     call->lane = sending->detail.lane.len > 0 ? sending->detail.lane : call->record->key.key;
     call->type = SLICE_LIT("application/cloudevents+json");
+    if (sending->detail.is_uncertain) { /* NX8: it may wait for its turn in the sender, too */
+        const struct config_connector *connector = sending->type->connector;
+        call->send_until_ms =
+            sending->detail.first_sent_ms + connector->idempotency.keeps_ms - connector->total_ms;
+    }
     return compose_event(&from, call->arena, &call->payload, err);
 }
 

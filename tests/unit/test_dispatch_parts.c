@@ -326,6 +326,30 @@ static void who_may_not_go_is_passed_by(void **state)
 
 /* ---- figures ------------------------------------------------------------------------------- */
 
+/* A sender has a queue of its own: what waited in it too long must not be sent. */
+static void what_waits_in_a_sender_is_sent_in_time_or_not_at_all(void **state)
+{
+    static const struct {
+        int64_t lease_ms, total_ms, own_ms, until_ms;
+    } rows[] = {
+        {15000, 10000, 0, 5000},    /* it ends within the lease */
+        {600000, 10000, 0, 30000},  /* and others may not consider us gone (S12) */
+        {15000, 10000, 4999, 4999}, /* its own time is earlier */
+        {15000, 10000, 5001, 5000}, /* or later */
+        {600000, 10000, 30001, 30000},
+        {15000, 10000, -1, -1}, /* it is over */
+        {9000, 10000, 0, -1000},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct door_grant grant = {
+            .now_ms = 1000000, .boot_ms = 77, .lease_expires_ms = 1000000 + rows[i].lease_ms};
+        int64_t own_ms = rows[i].own_ms == 0 ? 0 : 1000000 + rows[i].own_ms;
+        assert_int_equal(
+            run_sends_until_ms(&grant, rows[i].total_ms, own_ms), 77 + rows[i].until_ms);
+    }
+}
+
 static void targets_past_the_most_are_added_up(void **state)
 {
     static const struct dispatch_kind commands = {.name = "commands"},
@@ -389,6 +413,7 @@ int main(void)
         TEST(a_backlog_keeps_nobody_waiting),
         TEST(an_ordered_lane_has_one_out),
         TEST(who_may_not_go_is_passed_by),
+        TEST(what_waits_in_a_sender_is_sent_in_time_or_not_at_all),
         TEST(targets_past_the_most_are_added_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
