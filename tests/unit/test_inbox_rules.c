@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 
+#include "base/limits.h"
 #include "base/macros.h"
 #include "base/text.h"
 #include "canon/json_mask.h"
@@ -200,6 +201,32 @@ static void what_is_signed_here_is_verified_here(void **state)
         assert_true(asked_read(&asked));
         assert_int_equal(verdict_of(&asked, kind, secret_of(kind)), SIGNATURE_OK);
         buf_release(&asked.text);
+    }
+}
+
+/* A sender signs with each of its secrets while it changes them: the last one that fits counts. */
+static void as_many_signatures_as_fit_are_compared(void **state)
+{
+    static const char wrong[] =
+        "v1=0000000000000000000000000000000000000000000000000000000000000000,";
+    (void)state;
+    for (size_t count = SIGNATURE_MANY_MAX - 1; count <= SIGNATURE_MANY_MAX; count++) {
+        struct asked signed_once, asked;
+        make_signed(&signed_once, PRESET_STRIPE, secret_of(PRESET_STRIPE), SLICE_LIT("{}"));
+        struct slice text = buf_view(&signed_once.text);
+        const char *at = memmem(text.data, text.len, "v1=", 3);
+        assert_non_null(at);
+        buf_init(&asked.text, &mem_libc, 1 << 20);
+        buf_slice(&asked.text, slice_of(text.data, (size_t)(at - text.data)));
+        for (size_t i = 0; i < count; i++) {
+            buf_str(&asked.text, wrong);
+        }
+        buf_slice(&asked.text, slice_of(at, text.len - (size_t)(at - text.data)));
+        assert_true(asked_read(&asked));
+        assert_int_equal(verdict_of(&asked, PRESET_STRIPE, secret_of(PRESET_STRIPE)),
+            count < SIGNATURE_MANY_MAX ? SIGNATURE_OK : SIGNATURE_MALFORMED);
+        buf_release(&asked.text);
+        buf_release(&signed_once.text);
     }
 }
 
@@ -446,6 +473,30 @@ static void every_vector_has_its_keys(void **state)
     }
 }
 
+/* The key of an event must not change with the version: at the limit it is still the id. */
+static void an_id_is_the_key_if_it_fits(void **state)
+{
+    (void)state;
+    for (size_t len = LIMIT_KEY_BYTES_MAX; len <= LIMIT_KEY_BYTES_MAX + 1; len++) {
+        struct event_rule rule = {.preset = &presets[PRESET_STRIPE], .name = SLICE_LIT("shop")};
+        struct asked asked;
+        struct arena arena;
+        struct events events;
+        char id[LIMIT_KEY_BYTES_MAX + 1];
+        memset(id, 'e', sizeof id);
+        asked_begin(&asked);
+        buf_printf(&asked.text, "\r\n{\"id\":\"%.*s\"}", (int)len, id);
+        assert_true(asked_read(&asked));
+        arena_init(&arena, &mem_libc, ARENA_BYTES);
+        assert_int_equal(events_read(&rule, &asked.head, asked.body, &arena, &events, NULL), OK);
+        bool is_id = slice_equal(events.items[0].key, slice_of(id, len));
+        assert_int_equal(is_id, len == LIMIT_KEY_BYTES_MAX);
+        assert_true(events.items[0].key.len <= LIMIT_KEY_BYTES_MAX);
+        arena_release(&arena);
+        buf_release(&asked.text);
+    }
+}
+
 /* Each with the wrapping of the whole, and nothing of its neighbours. */
 static void a_handler_gets_one_message_in_its_wrapping(void **state)
 {
@@ -536,10 +587,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(every_vector_comes_to_its_verdict),
         TEST(what_is_signed_here_is_verified_here),
+        TEST(as_many_signatures_as_fit_are_compared),
         TEST(a_private_key_signs_for_its_public_half),
         TEST(no_changed_request_is_accepted),
         TEST(a_secret_that_cannot_be_used_is_refused),
         TEST(every_vector_has_its_keys),
+        TEST(an_id_is_the_key_if_it_fits),
         TEST(a_handler_gets_one_message_in_its_wrapping),
         TEST(more_events_than_one_commit_takes_are_refused),
         TEST(every_allocation_may_fail),
