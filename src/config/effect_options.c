@@ -209,7 +209,9 @@ const struct config_option config_effect_options[] = {
         .max = DAY_MS, .help = "The longest pause between two attempts.", .unsure = "Leave it."),
     ROW("effects.retry.deadline", DURATION, EFFECT(deadline_ms), .fallback = "24h",
         .max = LIMIT_WINDOW_MS_MAX,
-        .help = "No attempt is made later than this after the effect was created. 0s: no limit.",
+        .help =
+            "No attempt is made later than this after the effect was created: it is then a dead "
+            "letter, unless a person has it tried again. 0s: no limit.",
         .unsure = "As long as the effect still makes sense."),
     ROW("effects.required", BOOL, EFFECT(required), .fallback = "true",
         .help = "Whether its command waits for it. false: the command may end earlier.",

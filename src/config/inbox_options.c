@@ -136,7 +136,9 @@ const struct config_option config_source_options[] = {
         .max = DAY_MS, .help = "The longest pause.", .unsure = "Leave it."),
     ROW("retry.deadline", DURATION, AT(deadline_ms), .absent = "none", .min = SECOND_MS,
         .max = 365 * DAY_MS, .example = "3d",
-        .help = "No call later than this after the event arrived.", .unsure = "Leave it out."),
+        .help = "No call is made later than this after the event arrived: the delivery is then a "
+                "dead letter, unless a person has it delivered again.",
+        .unsure = "Leave it out."),
     ROW("timeout.connect", DURATION, AT(connect_ms), .fallback = "2s", .min = 10, .max = HOUR_MS,
         .help = "How long connecting to the handler may take.", .unsure = "Leave it."),
     ROW("timeout.first_byte", DURATION, AT(first_byte_ms), .fallback = "30s", .min = 10,

@@ -137,6 +137,7 @@ struct dispatch_call {
     const struct record *record; /* in_progress and held by us; for a question: unknown */
     struct slice body;           /* kept with the record, decrypted; may be empty */
     int64_t now_ms;              /* the store's time when the record was claimed or read */
+    int64_t due_ms;              /* of an attempt: when it was planned for; 0: not known */
     int64_t quiet_ms;            /* of a question: how long it has certainly been unknown */
     bool asks;                   /* it is a question, which must have no effect */
     uint64_t random;             /* for jitter */
@@ -166,6 +167,16 @@ struct dispatch_call {
     struct engine_call *calls[LIMIT_DISPATCH_GROUP_MAX];
     size_t call_count;
 };
+
+/* Whether an attempt that was planned in time begins after the deadline, which counts from the
+ * record's creation (0: none): the server was away, or its turn came late. What a person plans
+ * after the deadline is attempted. */
+static inline bool dispatch_is_late(const struct dispatch_call *call, int64_t deadline_ms)
+{
+    int64_t end_ms = call->record->created_ms + deadline_ms;
+    return deadline_ms > 0 && !call->asks && call->due_ms > 0 && call->due_ms <= end_ms &&
+           call->now_ms > end_ms;
+}
 
 /* Add a call to the group. It is zeroed except for its memory; the first one also has the record's
  * operation, fence and key, the trace of this attempt and the actor. NULL: out of memory, or the

@@ -372,6 +372,7 @@ static void on_claimed(struct dispatching *run)
     run->record = claim->decision.next;
     run->grant = door_grant_of(claim);
     run->call.now_ms = claim->now_ms;
+    run->call.due_ms = job->due_ms;
     run->call.body = run->has_plain ? run->call.body : claim->first_body;
     run->plan = dispatch_plan_take(dispatch, run->record.kind);
     ASSERT(run->record.holder == engine_incarnation(door_engine(dispatch->door))); /* DJ3 */

@@ -328,12 +328,21 @@ static enum status check_resend(
                : err_set(err, E_INVALID, "it may have happened, and may no longer be sent again");
 }
 
+static enum status check_deadline(
+    const struct dispatch_call *call, const struct outbox_call *sending, struct err *err)
+{
+    return dispatch_is_late(call, sending->type->deadline_ms)
+               ? err_set(err, E_INVALID, "retry.deadline is over; this attempt was not made")
+               : OK;
+}
+
 static enum status compose(struct dispatch_call *call, struct err *err)
 {
     struct outbox_plan *plan = plan_of(call->plan);
     enum status status = begin_call(call, err);
     struct outbox_call *sending = call->own;
     status = status == OK ? check_resend(call, sending, err) : status;
+    status = status == OK ? check_deadline(call, sending, err) : status;
     if (status != OK) {
         return status;
     }

@@ -190,6 +190,9 @@ static enum status compose(struct dispatch_call *call, struct err *err)
 {
     const struct inbox_source *source = source_of(call->plan, call->record);
     ASSERT(source != NULL); /* it has a target */
+    if (dispatch_is_late(call, source->config->deadline_ms)) {
+        return err_set(err, E_INVALID, "retry.deadline is over; this attempt was not made");
+    }
     if (source->config->command != NULL) {
         return submission_compose(call, source, err);
     }

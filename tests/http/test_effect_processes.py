@@ -13,6 +13,7 @@ from effects_help import ACKNOWLEDGED, ASKED, DEAD, KEYED, Effects, config_of, k
 from killed_at import KilledAt
 from once_server import LIGHT, LONG, Broken, until
 
+UNTIL = "backoff_max: 200ms, deadline: 2s"
 SHIELDS = {"S1": (KEYED,), "S4": (ASKED,), "S3": ()}
 GONE_S = 120  # a process of a shared store is gone after 30 s; the rest is a loaded machine
 shared = pytest.mark.skipif(not stores.SHARED, reason="a journal has one process")
@@ -292,3 +293,21 @@ def test_order_holds_under_kills(make_server, make_provider, kills):
     for lane, number in numbers.items():
         in_order(provider, [lane], number)
     assert set(provider.effects.values()) == {1}
+
+
+def test_an_effect_that_is_late_is_not_sent_after_its_deadline(make_server, make_provider):
+    """The server was away. Only a person can have it sent after that."""
+    provider = make_provider(keeps=True)
+    config = config_of(provider, KEYED).replace("backoff_max: 200ms", UNTIL)
+    effects = Effects(make_server(config=config))
+    at = time.time() + 1
+    late = effects.put("k", not_before=time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + "Z")
+    kill(effects.server)
+    time.sleep(3)
+    effects.server.start()
+    assert "retry.deadline" in effects.settled(late, DEAD)["reason"]
+    assert provider.requests == []
+    again = effects.server.request("POST", f"/v1/effects/{late}/retry", {"reason": "asked for"})
+    assert again[0] == 200
+    effects.settled(late, ACKNOWLEDGED)
+    assert provider.effects == {"k": 1}

@@ -384,6 +384,17 @@ def test_people_redeliver_and_skip_dead_letters(inbox, handler):
     assert handler.count("b") == 1
 
 
+def test_after_its_deadline_a_delivery_is_not_tried_again(inbox, handler):
+    server = inbox(s=("stripe", "retry: {attempts: 100, backoff: 400ms, backoff_max: 400ms, "
+        "deadline: 1s}"))
+    handler.answers = [500] * 100
+    begun = time.monotonic()
+    send(server, "s", "stripe")
+    settled(server, "dead_letter")
+    assert time.monotonic() - begun < 5
+    assert 1 < handler.count("e1") < 20 and handler.calls[-1]["at"] - handler.calls[0]["at"] < 1
+
+
 def test_older_versions_are_stale_and_gaps_do_not_wait(inbox, handler):
     server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
 

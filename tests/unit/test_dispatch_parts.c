@@ -350,6 +350,31 @@ static void what_waits_in_a_sender_is_sent_in_time_or_not_at_all(void **state)
     }
 }
 
+/* The server was away, or others had their turn first: too late is too late. */
+static void an_attempt_that_comes_after_its_deadline_is_late(void **state)
+{
+    static const struct {
+        int64_t deadline_ms, due_ms, now_ms;
+        bool asks, is_late;
+    } rows[] = {
+        {5000, 2000, 6000, false, false}, {5000, 2000, 6001, false, true},
+        {5000, 6000, 6001, false, true},  /* planned for the last moment */
+        {5000, 6001, 9000, false, false}, /* planned after it, by a person */
+        {0, 2000, 900000, false, false},  /* there is none */
+        {5000, 0, 6001, false, false},    /* it is not known when it was planned for */
+        {5000, 2000, 6001, true, false},  /* a question does nothing */
+    };
+    static const struct record record = {.created_ms = 1000};
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct dispatch_call call = {.record = &record,
+            .due_ms = rows[i].due_ms,
+            .now_ms = rows[i].now_ms,
+            .asks = rows[i].asks};
+        assert_int_equal(dispatch_is_late(&call, rows[i].deadline_ms), rows[i].is_late);
+    }
+}
+
 static void targets_past_the_most_are_added_up(void **state)
 {
     static const struct dispatch_kind commands = {.name = "commands"},
@@ -414,6 +439,7 @@ int main(void)
         TEST(an_ordered_lane_has_one_out),
         TEST(who_may_not_go_is_passed_by),
         TEST(what_waits_in_a_sender_is_sent_in_time_or_not_at_all),
+        TEST(an_attempt_that_comes_after_its_deadline_is_late),
         TEST(targets_past_the_most_are_added_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
