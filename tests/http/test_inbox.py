@@ -255,6 +255,18 @@ def test_a_body_with_several_events_is_several_deliveries_in_one_commit(inbox, h
     assert [r["decision"] for r in answer["receipts"]] == ["duplicate_replayed", "first_seen"]
 
 
+def test_a_batch_of_which_one_does_not_fit_is_refused_and_sent_again(inbox, handler):
+    """The sender repeats all of it; what was stored is then a duplicate."""
+    server = inbox("limits: {keys_max: 1}\n", c="cloudevents")
+    body = json.dumps([json.loads(body_of("cloudevents", f"c{i}")) for i in range(2)]).encode()
+    fields = {**signed("cloudevents", body), "Content-Type": "application/cloudevents-batch+json"}
+    for _ in range(2):
+        status, _, problem = server.request("POST", "/in/c", body, fields)
+        assert status == 503 and "keys_max" in problem["detail"], problem
+    settled(server, count=1)
+    assert [call["key"] for call in handler.calls] == [settled(server)[0]["key"]]
+
+
 def test_handshakes_answer_and_remember_nothing(inbox):
     server = inbox(m=("meta", "verify_token: typed"), k="slack", c="cloudevents", g="github")
     query = "hub.mode=subscribe&hub.challenge=42&hub.verify_token="
