@@ -568,7 +568,7 @@ enum status dispatch_new(
     clock_system(&dispatch->clock);
     dispatch->arrival.run = on_arrival;
     dispatch->lost_deadline.due = on_lost;
-    dispatch->spooled.setting = "limits.in_flight_bytes_max";
+    dispatch->spooled.setting = "1GiB of answers";
     atomic_store(&dispatch->spooled.max, SPOOLED_BYTES_MAX);
     (void)pthread_mutex_init(&dispatch->lock, NULL);
     dispatch->buckets = mem_zalloc(mem, JOB_BUCKETS, sizeof(struct job *));

@@ -371,8 +371,9 @@ def test_a_later_acknowledgement_settles_its_effect_once(make_server, make_provi
     assert (code, again) == (200, first)
     code, _, answer = later.ack(envelope, "rejected" if status == "failed" else "failed", **said)
     assert (code, answer["code"]) == (409, "already_sealed")
-    code, _, answer = later.ack(envelope, status, provider_ref="ref-10")
-    assert (code, answer["code"]) == (409, "already_sealed")
+    for other in ({"provider_ref": "ref-10"}, {**said, "retryable": True}):
+        code, _, answer = later.ack(envelope, status, **other)
+        assert (code, answer["code"]) == (409, "already_sealed")
     assert later.effects.show(effect_id) == first
     assert len(later.provider.requests) == 1
 
