@@ -326,6 +326,48 @@ def test_the_lease_is_renewed_while_the_command_runs(once, tmp_path):
     assert "lease_renewed" in once("tail", "-n", "20").text
 
 
+def test_a_lease_that_is_renewed_is_not_asked_about_again(once, tmp_path):
+    """Each begin of a waiter is an entry of evidence: it begins again when something has changed."""
+    command = ["sh", "-c", "touch started; until test -e go; do sleep 0.05; done; echo out"]
+    holder = once.start("run", "-k", "a", "--lease", "1s", "--", *command)
+    wait_until((tmp_path / "started").exists)
+    waiter = once.start("run", "-k", "a", "--lease", "1s", "--wait", "60s", "--", *command)
+    time.sleep(5)
+    (tmp_path / "go").touch()
+    assert waiter.communicate(timeout=TIMEOUT_S)[0] == b"out\n"
+    assert holder.communicate(timeout=TIMEOUT_S)[0] == b"out\n"
+    assert json.loads(once("ls", "--json").text)[0]["duplicates"] <= 3
+
+
+def test_the_lease_of_a_run_that_stands_still_is_not_waited_out(once, tmp_path):
+    """It lives, so only its lease says that nobody knows."""
+    command = ["sh", "-c", "touch started; until test -e go; do sleep 0.05; done; echo out"]
+    holder = once.start("run", "-k", "a", "--lease", "1s", "--", *command)
+    wait_until((tmp_path / "started").exists)
+    holder.send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    done = once.run("a", *command, options=["--wait", "60s"])
+    assert done.code == 75 and "unknown" in done.message, done
+    assert time.monotonic() - began < 30
+    (tmp_path / "go").touch()
+    holder.send_signal(signal.SIGCONT)
+    assert holder.communicate(timeout=TIMEOUT_S)[0] == b"out\n"
+
+
+@stores.journal_only("only a journal is locked")
+def test_an_end_is_recorded_although_the_store_is_locked_past_the_lease(once, tmp_path):
+    holder = once.start("run", "-k", "a", "--lease", "1s", "--", "sh", "-c",
+        "touch started; until test -e go; do sleep 0.02; done; echo out")
+    wait_until((tmp_path / "started").exists)
+    with (tmp_path / "once-data/lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        (tmp_path / "go").touch()
+        time.sleep(6.5)  # one try waits for five seconds
+    assert holder.communicate(timeout=TIMEOUT_S)[0] == b"out\n"
+    assert holder.returncode == 0
+    assert json.loads(once("ls", "--json").text)[0]["status"] == "executed"
+
+
 # ---- signals
 
 
