@@ -327,7 +327,7 @@ def test_the_lease_is_renewed_while_the_command_runs(once, tmp_path):
 
 
 def test_a_lease_that_is_renewed_is_not_asked_about_again(once, tmp_path):
-    """Each begin of a waiter is an entry of evidence: it begins again when something has changed."""
+    """Each begin of a waiter is an entry of evidence: it begins again when something changed."""
     command = ["sh", "-c", "touch started; until test -e go; do sleep 0.05; done; echo out"]
     holder = once.start("run", "-k", "a", "--lease", "1s", "--", *command)
     wait_until((tmp_path / "started").exists)
