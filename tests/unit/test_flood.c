@@ -183,6 +183,26 @@ static void counts_add_up_through_drains_and_forgetting(void **state)
     flood_free(flood);
 }
 
+/* Its bucket is another key's by then. */
+static void what_was_refused_counts_although_its_key_is_forgotten(void **state)
+{
+    (void)state;
+    struct flood *flood = flood_new(&mem_libc);
+    struct drained drained = {0};
+    struct record_key key = key_of("acme", 0);
+    while (knock(flood, &key, SECOND)) {
+    }
+    for (uint64_t i = 1; i < 4 * FLOOD_KEYS_MAX; i++) {
+        struct record_key other = key_of("acme", i);
+        flood_count(flood, &other, rate, SECOND + i);
+    }
+    assert_true(knock(flood, &key, 2 * (uint64_t)SECOND)); /* forgotten: a fresh burst */
+    flood_drain(flood, add_up, &drained);
+    assert_int_equal(drained.refused, 1);
+    assert_int_equal(drained.keys, 1);
+    flood_free(flood);
+}
+
 static void one_tenants_flood_leaves_anothers_buckets(void **state)
 {
     (void)state;
@@ -313,6 +333,7 @@ int main(void)
         TEST(no_rate_is_no_limit),
         TEST(those_that_came_side_by_side_overdraw_a_burst_at_most),
         TEST(counts_add_up_through_drains_and_forgetting),
+        TEST(what_was_refused_counts_although_its_key_is_forgotten),
         TEST(one_tenants_flood_leaves_anothers_buckets),
         TEST(two_tenants_with_the_same_key_do_not_meet),
         TEST(threads_lose_no_count),
