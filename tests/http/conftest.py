@@ -110,4 +110,7 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.failed:
         for server in getattr(item, "once_servers", []):
+            status = server.process and server.process.poll()
+            if status and status < 0:
+                report.sections.append(("the server", f"it has ended with {status}"))
             report.sections.append(("stderr of the server", server.stderr()[-STDERR_SHOWN:]))

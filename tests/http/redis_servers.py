@@ -8,6 +8,7 @@ import fences
 from once_server import BINARY, Broken, Server, until
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import promise  # noqa: E402
 import servers  # noqa: E402  (tests/servers.py)
 
 RETRY_S = 0.02
@@ -93,6 +94,7 @@ def with_load(server_list, disturb, each=2, least=20):
     return [load.end() for load in loads]
 
 
+@promise.kept()
 def check_sealed(server, loads):
     """P1, P3: what was acknowledged is replayed, and nothing is granted a second time."""
     wait_granted(server, "check-sealed")  # it has found the store again
@@ -108,6 +110,7 @@ def check_sealed(server, loads):
                         lost.append((key, answer))
                 elif answer.decision == "first_seen":
                     lost.append((key, answer))
+    assert not lost, lost
     return lost, count
 
 

@@ -13,6 +13,7 @@ import time
 import pytest
 
 import fences
+import promise
 from once_server import request_bytes
 
 CLIENTS = 4
@@ -145,6 +146,7 @@ def fill(server):
     return clients
 
 
+@promise.kept()
 def check_all(clients):
     for client in clients:
         client.check()

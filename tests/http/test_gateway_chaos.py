@@ -17,6 +17,7 @@ import re
 import threading
 import time
 
+import promise
 import pytest
 from once_server import LIGHT, LONG
 from raw_gateway import JSON, Gateway, Upstream, request
@@ -281,6 +282,7 @@ def wait_settled(gateway):
         time.sleep(0.1)
 
 
+@promise.kept()
 def check(books, found):
     assert books.unfenced == 0
     assert all(count == 1 for count in books.fences.values()), books.fences.most_common(3)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import promise
 import servers
 from chaos import Chaos
 from charger import Charger
@@ -96,7 +97,8 @@ def test_through_fences(program, make_server, make_charger, tmp_path):
     print(f"{figures}, {kills} kills, {chaos.failed():.1%} of connections failed: {chaos.ends}")
     assert figures["done"] == OPERATIONS and figures["failures"] == 0
     wrong = {key: count for key, count in charger.charges.items() if count != 1}
-    assert not wrong, f"not charged once: {wrong}"
+    with promise.kept():
+        assert not wrong, f"not charged once: {wrong}"
     assert set(charger.charges) == {f"load-{n}" for n in range(OPERATIONS)}
     for line in load.answers.read_text().splitlines():
         key, _, body = line.split(" ", 2)

@@ -137,6 +137,107 @@ def test_it():
     assert "detected memory leaks" in result.output
 
 
+KIT = f"import sys; sys.path.insert(0, '{ROOT}/tests')\n"
+FORBIDDEN = {
+    "a promise": KIT + "from promise import kept\ndef test_it():\n"
+        "    with kept():\n        assert [1] == []",
+    "a promise, as a decorator": KIT + "from promise import kept\n@kept()\ndef test_it(tmp_path):\n"
+        "    assert tmp_path is None",
+    "a second effect": "class Origin:\n    effects = 2\ndef test_it():\n"
+        "    assert Origin.effects == 1",
+    "damage": "import subprocess\ndef test_it():\n    done = subprocess.run(['false', 'verify', "
+        "'--redecide', '--store', 'journal:/a/path/that/is/long'], capture_output=True)\n"
+        "    assert done.returncode == 0, done",
+    "an assertion of the server": "def test_it():\n"
+        "    print(\"once: internal error: 'a > 0' does not hold at x.c:1\")\n    assert False",
+    "a signal": "def test_it():\n    assert False, f'it ended with {-6}'",
+    "a sanitizer": "def test_it():\n    print('WARNING: ThreadSanitizer: race')\n    assert False",
+}
+EXCUSABLE = {
+    "a wait": "def test_it():\n    waited = 70\n    assert waited < 60, 'it never came true'",
+    "progress": "def test_it():\n    assert sum([0, 3]) > 100 / 10",
+    "a server that the test killed": "def test_it():\n    assert False, f'it ended with {-9}'",
+}
+
+
+@pytest.mark.parametrize("what", [*FORBIDDEN, *EXCUSABLE])
+def test_only_a_failure_of_time_may_be_tried_again(forked, what):
+    result = forked(FORBIDDEN.get(what) or EXCUSABLE[what])
+    assert (result.failed, result.why) == (1, "exit 1"), result
+    job = runner.Job(name="http/x", command=[], junit=True)
+    assert runner.is_excusable(job, result) == (what in EXCUSABLE), result.output
+
+
+@pytest.mark.parametrize("name, how", [("unit/x", {}), ("sim/x", {}), ("asan-http/x", {}),
+    ("tsan-threads/http/x", {}), ("crash/test_run_kill", {}), ("tidy/x", {}),
+    ("http/x", {"junit": False}), ("http/x", {"why": "timed out after 900 s"}),
+    ("http/x", {"why": "a sanitizer reported"}), ("http/x", {"why": "died of SIGSEGV"})])
+def test_what_has_no_second_try(name, how):
+    job = runner.Job(name=name, command=[], junit=how.get("junit", True))
+    failed = runner.Result(failed=1, why=how.get("why", "exit 1"), output="E   assert 1 == 2")
+    assert not runner.is_excusable(job, failed)
+
+
+def second_tries(*failing, passes=True):
+    """(jobs tried again, results) of a run in which these jobs failed; passes: when alone."""
+    jobs = [runner.Job(name=name, command=[], junit=True) for name in (*failing, "http/well")]
+    results = [runner.Result(failed=1, why="exit 1", output=f"E   late: {job.name}", seconds=2)
+        for job in jobs[:-1]] + [runner.Result(passed=5)]
+    tried = []
+
+    def once(job):
+        tried.append(job.name)
+        return runner.Result(passed=3, seconds=1) if passes else runner.Result(failed=1)
+
+    return tried, jobs, runner.try_again(jobs, results, once)
+
+
+def test_what_passes_alone_is_named_and_counted(capsys):
+    tried, jobs, results = second_tries("http/a", "pg-http/b")
+    assert tried == ["http/a", "pg-http/b"]
+    assert runner.totals(results) == "11 passed, 0 failed, 2 unstable"
+    assert results[0].seconds == 3
+    capsys.readouterr()
+    runner.report_unstable(jobs, results)
+    said = capsys.readouterr().out
+    assert "UNSTABLE  http/a: failed beside others, passed alone" in said
+    assert "E   late: http/a" in said and "late: pg-http/b" in said and "http/well" not in said
+
+
+def test_what_fails_alone_too_has_failed():
+    tried, _, results = second_tries("http/a", passes=False)
+    assert tried == ["http/a"] and runner.totals(results) == "5 passed, 1 failed"
+
+
+def test_nothing_is_tried_again_when_too_much_failed_or_what_may_not_fail():
+    many = [f"http/{each}" for each in range(runner.SECOND_TRIES_MAX + 1)]
+    assert second_tries(*many)[0] == [] and second_tries("http/a", "unit/b")[0] == []
+    assert len(second_tries(*many[1:])[0]) == runner.SECOND_TRIES_MAX
+
+
+@pytest.mark.parametrize("how, failed, tries", [((), 0, 2), (("--once-only",), 1, 1),
+    (("--long",), 1, 1)])
+def test_a_run_tries_again_unless_it_is_told_not_to(tmp_path, monkeypatch, how, failed, tries):
+    """The whole way, with a test that fails the first time."""
+    for name in runner.sanitizer_env():
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "test_it.py").write_text("""
+from pathlib import Path
+def test_it():
+    with open("tries", "a") as tries:
+        tries.write("x")
+    assert len(Path("tries").read_text()) > 1, "too early"
+""")
+    monkeypatch.setattr(runner, "times_path", lambda: tmp_path / "times")
+    monkeypatch.setattr(sys, "argv", ["test", *how])
+    arguments = runner.parse_arguments()
+    job = dataclasses.replace(runner.pytest_job(arguments, tmp_path, "http/x", ["test_it.py"]),
+        cwd=tmp_path)
+    result, = runner.run_all([job], arguments, tmp_path)
+    assert result.failed == failed and (tmp_path / "tries").read_text() == "x" * tries
+    assert bool(result.unstable) == (failed == 0)
+
+
 def test_listing_the_tests_compiles_nothing(tmp_path):
     # In a clone that was never built, meson asks for its version and for tools that build nothing.
     stub(tmp_path, "ninja", f"""for word in "$@"; do
@@ -151,6 +252,7 @@ echo "$@" >>'{tmp_path}/asked'""")
     assert (tmp_path / "asked").read_text() == "-C build-asan build.ninja\n"
     assert set(runner.LONGEST) <= set(names)
     assert {name.split("/")[0] for name in names} <= set(runner.BUDGET_S)
+    assert set(runner.SECOND_TRY) <= {name.split("/")[0] for name in names}
 
 
 def test_a_suite_over_its_budget_is_reported(capsys, monkeypatch):
