@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SKIP_STATUS = 77  # meson's and automake's convention
 START_S = 60  # a busy machine takes its time
 PORTS = random.SystemRandom()  # whatever a test seeds, two of them do not choose the same ports
+PORT_MIN, PORT_MAX = 10000, 32000  # the kernel's own, for clients, are above
+CHOSEN = set()  # by this process
 
 
 def scratch(prefix):
@@ -38,7 +40,7 @@ def scratch(prefix):
 
 
 def free_port(address="127.0.0.1"):
-    """Below those that the kernel gives to clients: one of these would get it in the meantime."""
+    """For a server that binds it later: no other test of this run is given the same one."""
     with socket.socket() as probe:
         bind_apart(probe, address)
         return probe.getsockname()[1]
@@ -47,13 +49,32 @@ def free_port(address="127.0.0.1"):
 def bind_apart(sock, address="127.0.0.1"):
     """Bind where no client of another test looks for a server that is gone: a provider that ended
     leaves its port to the kernel, and Once goes on calling it for as long as its test lasts."""
-    while True:
+    for _ in range(PORT_MAX - PORT_MIN):
+        port = PORTS.randrange(PORT_MIN, PORT_MAX)
+        if not choose(port):
+            continue
         try:
-            sock.bind((address, PORTS.randrange(10000, 32000)))
-            return
+            return sock.bind((address, port))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
+    raise RuntimeError(f"no free port between {PORT_MIN} and {PORT_MAX}")
+
+
+def choose(port):
+    """Whether nobody has chosen this port before: not here, and not in another program of the same
+    run of tools/test, whose directory has a file for each."""
+    if port in CHOSEN:
+        return False
+    CHOSEN.add(port)
+    shared = os.environ.get("ONCE_TEST_SHARED_DIR")
+    if shared is None:
+        return True
+    try:
+        os.close(os.open(os.path.join(shared, f"port-{port}"), os.O_CREAT | os.O_EXCL))
+        return True
+    except FileExistsError:
+        return False
 
 
 class Postgres:

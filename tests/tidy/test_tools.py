@@ -31,6 +31,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 compare = load("compare", "bench")
 import measure  # noqa: E402  pylint: disable=C0413
 import picture  # noqa: E402  pylint: disable=C0413
+sys.path.insert(0, str(ROOT / "tests"))
+import servers  # noqa: E402  pylint: disable=C0413
 
 # (exit status or minus the signal, output) -> (passed, failed, skipped)
 JUDGEMENTS = {
@@ -236,6 +238,17 @@ def test_it():
     result, = runner.run_all([job], arguments, tmp_path)
     assert result.failed == failed and (tmp_path / "tries").read_text() == "x" * tries
     assert bool(result.unstable) == (failed == 0)
+
+
+def test_no_two_programs_of_a_run_choose_the_same_port(tmp_path, monkeypatch):
+    """Though the first one has not bound it yet."""
+    monkeypatch.setenv("ONCE_TEST_SHARED_DIR", str(tmp_path))
+    here, elsewhere, free = (servers.free_port() for _ in range(3))
+    monkeypatch.setattr(servers, "CHOSEN", {here})
+    (tmp_path / f"port-{free}").unlink()
+    drawn = iter([here, elsewhere, free])
+    monkeypatch.setattr(servers, "PORTS", type("Drawn", (), {"randrange": lambda *_: next(drawn)}))
+    assert servers.free_port() == free
 
 
 def test_listing_the_tests_compiles_nothing(tmp_path):
