@@ -47,16 +47,19 @@ def test_a_backlog_does_not_delay_the_first_of_somebody_else(make_server, make_p
     provider.always = "slow"
     server = make_server(config=config_of(provider, KEYED, f"concurrency: {SLOTS}", "rate: 0",
         more=MORE))
+    provider.slow_s = 5  # however long it takes to create them
     many(server, "acme", BACKLOG, "k")
     assert len(provider.effects) < BACKLOG  # there is a backlog
+    provider.slow_s = 0.02
     if restarted:
         server.kill9()
         server.start()
         until(lambda: len(provider.requests) > len(provider.effects), "it does not go on")
     for token, effect_type, key in (("beta", "payment.capture", "tenant"),
             ("acme", "mail.send", "type")):
-        begun, before = time.monotonic(), len(provider.requests)
+        begun = time.monotonic()
         create(server, token, [0], key, effect_type)
+        before = len(provider.requests)  # others went on while it was created
         until(lambda: provider.of(f"{key}0"), "it waits")
         at = next(number for number, one in enumerate(provider.requests)
             if one["key"] == f"{key}0")
@@ -85,9 +88,11 @@ def test_a_herd_does_not_come_back_at_once(make_server, make_provider):
         "attempts: 4, backoff: 50ms, backoff_max: 200ms",
         "attempts: 100, backoff: 50ms, backoff_max: 1s")))
     provider.always = "503"
+    begun = time.monotonic()
     ids = [effects.put(f"k{number}") for number in range(60)]
     time.sleep(down_s)
     down = list(provider.requests)
+    down_s = time.monotonic() - begun
     assert 3 <= len(down) <= 3 + SLOTS + down_s / pause_s + 1, len(down)
     provider.at_once_max = 0
     provider.always = "slow"
@@ -98,7 +103,7 @@ def test_a_herd_does_not_come_back_at_once(make_server, make_provider):
     assert up[1] - up[0] >= provider.slow_s * 0.9  # the probe was alone
     assert provider.at_once_max <= SLOTS
     assert set(provider.effects.values()) == {1} and len(provider.effects) == 60
-    print(f"down {down_s} s: {len(down)} calls; back after {up[0] - back:.2f} s")
+    print(f"down {down_s:.1f} s: {len(down)} calls; back after {up[0] - back:.2f} s")
     shown = effects.server.request("GET", "/metrics")[2]
     assert 'once_dispatch_breaker{kind="effects",target="pay",state="closed"} 1' in shown
 
@@ -194,9 +199,10 @@ def test_what_is_new_does_not_pass_what_waits(make_server, make_provider):
     provider, seconds = make_provider(keeps=True), 1.0 if LIGHT else 2.0
     server = make_server(config=config_of(provider, KEYED, "rate: 50", "concurrency: 1", more=MORE))
     begun, count = time.monotonic(), 0
-    while time.monotonic() - begun < seconds or len(provider.requests) < 60:
-        create(server, "acme", [count], "k")
-        count += 1
+    while (passed := time.monotonic() - begun) < seconds or len(provider.requests) < 60 or (
+            len(provider.requests) == count and passed < 60):
+        create(server, "acme", range(count, count + 4), "k")
+        count += 4
     sent = [one["key"] for one in list(provider.requests)]
     assert len(sent) < count  # some wait
     assert sent == [f"k{number}" for number in range(len(sent))]
