@@ -412,15 +412,22 @@ def test_a_server_that_dies_in_a_call_leaves_it_unknown(once):
 
 def test_a_server_that_dies_before_it_gets_a_call_leaves_the_key_free(once):
     server = once.directory / "deaf.sh"
-    server.write_text("#!/bin/sh\nexec 0<&-\nsleep 1\nexit 3\n")
+    server.write_text("#!/bin/sh\nexec 0<&-\n: > deaf\n"
+        "until test -e sent; do sleep 0.05; done\nexit 3\n")
     server.chmod(0o755)
     line = ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay",'
             '"arguments":{"amount":1,"idempotency_key":"k"}}}')
     process = once.start("mcp", "--", server, stdin=subprocess.PIPE)
-    time.sleep(0.5)
-    out, _ = process.communicate(line.encode() + b"\n", timeout=WAIT_S)
+    until = time.monotonic() + WAIT_S
+    while not (once.directory / "deaf").exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.stdin.write(line.encode() + b"\n")
+    process.stdin.flush()
+    result = json.loads(process.stdout.readline())["result"]
+    (once.directory / "sent").touch()
+    process.communicate(timeout=WAIT_S)
     assert process.returncode == 3
-    result = json.loads(out)["result"]
     assert result["isError"] and "nothing was done" in words(result)
     client = Client(once)
     assert words(client.call("pay", {"amount": 1, "idempotency_key": "k"})) == "effect 1"
@@ -462,8 +469,8 @@ def test_a_late_answer_settles_an_unknown_call(once):
 
 
 def test_progress_keeps_a_call_alive(once):
-    client = Client(once, *config(once, "    pay: {timeout: 1500ms}\n"))
-    result = client.call("pay", {"amount": 1, "how": "progress", "seconds": 3},
+    client = Client(once, *config(once, "    pay: {timeout: 3s}\n"))
+    result = client.call("pay", {"amount": 1, "how": "progress", "seconds": 5},
         _meta={"progressToken": "t-1"})
     assert words(result) == "effect 1"
     assert client.end() == 0

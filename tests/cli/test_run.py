@@ -314,10 +314,10 @@ def test_in_progress_elsewhere_is_75_after_the_wait(once, tmp_path):
 
 def test_the_lease_is_renewed_while_the_command_runs(once, tmp_path):
     command = ["sh", "-c", "touch started; until test -e go; do sleep 0.05; done; echo out"]
-    options = ["--lease", "2s"]
+    options = ["--lease", "6s"]
     holder = once.start("run", "-k", "a", *options, "--", *command)
     wait_until((tmp_path / "started").exists)
-    time.sleep(3)
+    time.sleep(7)
     done = once.run("a", *command, options=[*options, "--wait", "0s", "--on-unknown", "takeover"])
     assert done.code == 75 and "in progress" in done.message, done
     (tmp_path / "go").touch()
@@ -390,9 +390,9 @@ if sys.argv[1] == "apart":
     os.setpgid(0, 0)
 signal.signal(signal.SIGINT, lambda *_: open("got", "a").write("INT\\n"))
 open("ready", "w").close()
-until = time.monotonic() + 1
-while time.monotonic() < until:
+while not os.path.exists("sent"):
     time.sleep(0.01)
+time.sleep(1)
 """
 
 
@@ -409,6 +409,7 @@ def test_what_the_terminal_sends_to_the_group_is_not_sent_again(once, tmp_path, 
             COUNT_INTERRUPTS, group], once.env)
     wait_until((tmp_path / "ready").exists)
     os.write(terminal, b"\x03")
+    (tmp_path / "sent").touch()
     try:
         while os.read(terminal, 4096):
             pass

@@ -165,9 +165,9 @@ def test_nothing_runs_while_the_server_cannot_be_reached(once, server):
 
 def test_the_lease_is_renewed_through_the_server_while_the_command_runs(once, place):
     process = start(once, place, "k", "sh", "-c", "until test -e go; do sleep 0.05; done",
-        options=["--lease", "2s"])
+        options=["--lease", "6s"])
     until(lambda: b"k" in once("ls", *place).out, "it did not begin")
-    time.sleep(3)
+    time.sleep(7)
     assert shown(once, place, "k")["status"] == "in_progress"
     (once.directory / "go").touch()
     assert end(process).code == 0

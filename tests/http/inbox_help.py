@@ -64,6 +64,11 @@ def body_of(preset, event_id="e1", value=1):
     }.get(preset, {"id": event_id, "n": value, "created": value})).encode()
 
 
+# An answer after which a delivery rests. Its backoff alone would do that only most of the time: the
+# pause is a random part of it.
+RESTS = 503, {"Retry-After": "3600"}
+
+
 class Handler:
     """Counts calls by key. `answers`: what it does, one after another, then 200; an answer is a
     status, (status, fields), "drop", which closes the connection after the work was done, or a

@@ -14,7 +14,7 @@ import time
 import pytest
 import servers
 import stores
-from inbox_help import SECRET, Handler, body_of, signed
+from inbox_help import RESTS, SECRET, Handler, body_of, signed
 from once_server import BINARY, LONG, Server, until
 from provider import Provider
 
@@ -24,20 +24,21 @@ CONFIG = """
 connectors:
   pay: {{url: "{provider}", idempotency: {{header: Idempotency-Key, keeps: 24h}},
     timeout: {{connect: 1s, first_byte: 5s, total: 6s}}}}
-  slow: {{url: "http://127.0.0.1:9"}}
+  slow: {{url: "{provider}"}}
   once: {{url: "{provider}"}}
 effects:
   payment.capture: {{connector: pay, request: {{path: "/charges"}}, provider_ref: /id}}
   mail.once: {{connector: once, request: {{path: "/mails"}}}}
-  mail.later: {{connector: slow, request: {{path: "/later"}},
-    retry: {{attempts: 9, backoff: 1h, backoff_max: 2h, deadline: 48h}}}}
+  mail.later: {{connector: slow, request: {{path: "/later",
+    headers: {{X-Key: "{{idempotency_key}}"}}}},
+    retry: {{attempts: 9, deadline: 48h}}}}
 commands:
   order.pay: {{handler: "{handler}/pay"}}
   order.refund: {{handler: "{handler}/refund", confirm: confirm, confirm_ttl: 12h}}
 inbox:
   sources:
     github: {{preset: github, secrets: [{{env: WHSEC}}], handler: "{handler}/hook",
-      retry: {{attempts: 9, backoff: 1h, backoff_max: 2h}}}}
+      retry: {{attempts: 9}}}}
 """
 
 
@@ -150,10 +151,12 @@ def fill(server, outside):
     waiting = command(server, "refund", "c2")
     assert waiting[0] == 202, waiting
     provider.script("gone", "lost")
+    provider.script("later", *["503"] * 9)
+    provider.retry_after = "3600"
     effect(server, "payment.capture", "paid")
     effect(server, "mail.once", "gone")
     effect(server, "mail.later", "later")
-    for number, answers in enumerate([[], [503] * 9]):
+    for number, answers in enumerate([[], [RESTS] * 9]):
         handler.answers = answers
         body = body_of("github", f"d{number}")
         assert server.request("POST", "/in/github", body,

@@ -177,8 +177,7 @@ def test_retry_after_is_a_lower_bound_also_when_the_key_is_not_kept_that_long(ma
     effects = Effects(make_server(config=config.replace("5s, total: 6s", "1s, total: 2s")))
     provider.retry_after = "5"
     provider.script("k", "lost", "503")  # four seconds remain for the second attempt
-    one = effects.put("k")
-    effects.uncertain(one, attempt=2)
+    effects.uncertain(one := effects.put("k"), attempt=2)
     time.sleep(6)
     assert len(provider.of("k")) == 2 and effects.show(one)["uncertain"]
     assert provider.effects == {"k": 1}

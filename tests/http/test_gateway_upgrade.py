@@ -134,15 +134,15 @@ def test_a_fenced_request_for_a_websocket_is_refused_by_name():
 
 def test_a_silent_websocket_is_closed_and_one_that_speaks_is_not():
     with Upstream(echo) as upstream, \
-            Gateway(upstream, "  timeout: {upgraded: 3s, first_byte: 2s}\n") as gateway:
+            Gateway(upstream, "  timeout: {upgraded: 5s, first_byte: 4s}\n") as gateway:
         link, _ = opened(gateway)
         assert link.exactly(5) == b"hello"
-        for _ in range(4):
+        for _ in range(6):
             time.sleep(1)
             link.send(b"x")
             assert link.exactly(1) == b"x"
         begun = time.monotonic()
-        assert link.rest()[0] == b"" and time.monotonic() - begun > 2
+        assert link.rest()[0] == b"" and time.monotonic() - begun > 4
 
 
 def test_an_upstream_that_does_not_answer_is_not_waited_for():

@@ -8,7 +8,7 @@ import pytest
 
 import stores
 from effects_help import kill
-from inbox_help import signed, source_yaml
+from inbox_help import RESTS, signed, source_yaml
 from once_server import LONG, until
 
 ORDER = "order: {source_id: /object, version: /created}\n"
@@ -98,8 +98,8 @@ def test_the_next_waits_for_one_whose_process_was_killed(make, handler):
 
 
 def test_order_outlives_a_restart(make, handler):
-    server = make(more="retry: {attempts: 4, backoff: 300s, backoff_max: 300s}\n")[0]
-    handler.answers = [503]
+    server = make()[0]
+    handler.answers = [RESTS]
     first = put(server, "a", 1)
     until(lambda: show(server, first)["attempt"] == 1 and
         show(server, first)["status"] == "pending", "it was not tried")
@@ -138,8 +138,8 @@ def test_one_that_is_held_lets_the_next_go(make, handler):
 
 def test_one_that_was_skipped_before_its_turn_lets_nobody_pass(make, handler):
     """After a restart, when no process has the order in its memory."""
-    server = make(more="retry: {attempts: 4, backoff: 300s, backoff_max: 300s}\n")[0]
-    handler.answers = [503]
+    server = make()[0]
+    handler.answers = [RESTS]
     made = [put(server, key, number) for number, key in enumerate("abc", 1)]
     until(lambda: handler.count("a") == 1 and show(server, made[0])["status"] == "pending", "-")
     assert server.request("POST", f"/v1/deliveries/{made[1]}/skip", {"reason": "no"})[0] == 200

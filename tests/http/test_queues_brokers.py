@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from inbox_help import RESTS
 from once_server import BINARY, LIGHT, LONG, ROOT, until
 from redis_servers import RedisStoreServer, servers
 from test_inbox import QUICK, deliveries, settled
@@ -198,8 +199,8 @@ def test_no_more_are_taken_than_may_wait(queue, handler, source):
 
 
 def test_the_lag_is_what_nobody_has_taken(queue, handler, source):
-    server = queue("prefetch: 1\nretry: {attempts: 100, backoff: 1h}")
-    handler.answers = [503] * 60  # the pause before the next attempt is random, and may be short
+    server = queue("prefetch: 1\nretry: {attempts: 100}")
+    handler.answers = [RESTS] * 60
     source.add_events(["a", "b", "c", "d"])
     until(lambda: figure(server, "lag") == 3, "not told", 60)
     handler.answers = []
@@ -210,9 +211,8 @@ def test_the_lag_is_what_nobody_has_taken(queue, handler, source):
 
 
 def test_a_message_that_comes_again_waits_for_its_own_delivery(queue, handler, source):
-    server = queue("retry: {attempts: 100, backoff: 1h}", "&ack_wait=3s"
-        if source.KIND == "nats" else "")
-    handler.answers = [503]
+    server = queue("retry: {attempts: 100}", "&ack_wait=3s" if source.KIND == "nats" else "")
+    handler.answers = [RESTS]
     source.add(event("a"))
     until(lambda: handler.count() == 1 and deliveries(server, status="pending"), "not tried")
     server.kill9()

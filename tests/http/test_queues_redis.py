@@ -10,6 +10,7 @@ import time
 import pytest
 
 import promise
+from inbox_help import RESTS
 from once_server import BINARY, LIGHT, LONG, ROOT, until
 from redis_servers import RedisStoreServer, servers
 from streams import Stream, event, queue_yaml
@@ -203,8 +204,8 @@ def test_a_handler_that_is_down_gets_all_of_it_when_it_is_back(queue, handler, s
 
 
 def test_what_a_person_settles_is_acknowledged(queue, handler, stream):
-    server = queue("retry: {attempts: 100, backoff: 1h}")
-    handler.answers = [503]
+    server = queue("retry: {attempts: 100}")
+    handler.answers = [RESTS]
     stream.add(event=event("a"))
     until(lambda: deliveries(server, status="pending") and handler.count() == 1, "not tried")
     one = deliveries(server)[0]
@@ -286,8 +287,8 @@ def test_a_restart_acknowledges_what_was_delivered_before(queue, handler, stream
 def test_a_message_that_comes_again_waits_for_its_own_delivery(queue, handler, stream):
     """A duplicate in progress that is the first message itself is not acknowledged before the
     seal (OPS-8)."""
-    server = queue("retry: {attempts: 100, backoff: 1h}")
-    handler.answers = [503]
+    server = queue("retry: {attempts: 100}")
+    handler.answers = [RESTS]
     stream.add(event=event("a"))
     until(lambda: handler.count() == 1 and deliveries(server, status="pending"), "not tried")
     server.kill9()

@@ -489,13 +489,13 @@ def test_the_supervisor_hears_of_every_step(serve, tmp_path, kind):
 
 def test_the_watchdog_is_fed_while_the_engine_answers(serve, tmp_path):
     supervisor = Supervisor(str(tmp_path / "notify"))
-    server = serve(env={"NOTIFY_SOCKET": supervisor.path, "WATCHDOG_USEC": "3000000"}).ready()
+    server = serve(env={"NOTIFY_SOCKET": supervisor.path, "WATCHDOG_USEC": "8000000"}).ready()
     times = []
     for _ in range(3):
         supervisor.next("WATCHDOG=1")
         times.append(time.monotonic())
     gaps = [after - before for before, after in zip(times, times[1:])]
-    assert max(gaps) < 3.0 and sum(gaps) > 0.3, gaps
+    assert max(gaps) < 8.0 and sum(gaps) > 0.3, gaps
     assert server.end() == 0
     supervisor.socket.close()
 

@@ -494,7 +494,7 @@ def test_an_unbounded_request_that_stands_still():
 
 
 def test_calls_past_connections_max_wait_in_their_order():
-    seen = []
+    seen, gate = [], threading.Event()
 
     def script(peer):
         while True:
@@ -502,12 +502,13 @@ def test_calls_past_connections_max_wait_in_their_order():
             if request is None:
                 return
             seen.append(request[0].split()[1])
-            time.sleep(0.05)
+            gate.wait(60)
             peer.send(OK)
     with Origin(script) as origin, Driver(origin, connections=1) as driver:
         for number in range(8):
             driver.start(number, path=f"/{number}")
-        assert driver.stats()["waiting"] >= 6
+        driver.wait_stats(waiting=7)
+        gate.set()
         for number in range(8):
             assert driver.last(number).startswith("end 2")
         assert seen == [b"/%d" % number for number in range(8)]
@@ -634,11 +635,13 @@ def test_old_addresses_stay_in_use_when_a_later_lookup_fails():
             Driver(f"http://a.test:{origin.port}", names="127.0.0.1", resolve_ms=50) as driver:
         assert driver.ask(1, close=1).startswith("end 2")
         driver.say("names")
+        began = time.monotonic()
         for number in range(2, 6):
             time.sleep(0.1)
             assert driver.ask(number, close=1).startswith("end 2")
         driver.say("lookups")
-        assert driver.line("lookups ") == "lookups 2"  # one that failed is not repeated at once
+        count = int(driver.line("lookups ").split()[1])
+        assert 2 <= count <= 2 + (time.monotonic() - began)  # one that failed rests for a second
 
 
 def test_a_name_that_moves_takes_its_idle_connections_along():
@@ -658,9 +661,12 @@ def test_a_name_that_moves_takes_its_idle_connections_along():
 def test_a_name_that_comes_to_exist():
     with Origin(answers()) as origin, \
             Driver(f"http://a.test:{origin.port}", names="none", resolve_ms=50) as driver:
+        began = time.monotonic()
         assert driver.ask(1).startswith("failed NOT_SENT UNREACHABLE: cannot resolve 'a.test'")
         driver.say("names 127.0.0.1")
-        assert driver.ask(2).startswith("failed NOT_SENT UNREACHABLE: cannot resolve 'a.test'")
+        again = driver.ask(2)
+        assert again.startswith("failed NOT_SENT UNREACHABLE: cannot resolve 'a.test'") or \
+            time.monotonic() - began > 1
         time.sleep(1.1)
         assert driver.ask(3).startswith("end 2")
 

@@ -10,7 +10,8 @@
  * Commands, each done on the loop before the next is read:
  *
  *   start ID [name=value]...    method path body (N bytes) streamed chunked close max
- *                               connect first total (ms), pause_at cancel_at restart_at (an event),
+ *                               connect first total (ms), pause_at cancel_at restart_at (an event,
+ *                               or cancel_at=start),
  *                               sleep (ms, before the restart)
  *   put ID N    put_end ID    pause ID    go_on ID    cancel ID    stats    detach    lookups
  *   names ADDRESS...            what every name has from now on; none: lookups fail
@@ -294,6 +295,9 @@ static void start(struct asked *asked, char **words)
     write_head(asked, words, method, bytes);
     asked->call.body = asked->call.is_streamed ? SLICE_EMPTY : slice_of(asked->body, bytes);
     upstream_start(driver.upstream, 0, &asked->call);
+    if (asked->is_live) {
+        act(asked, "start"); /* before the loop could see that it is connected */
+    }
 }
 
 static void put(struct asked *asked, const char *count)
