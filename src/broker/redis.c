@@ -506,10 +506,11 @@ static enum status take(struct broker_source *self, size_t max, int64_t wait_ms,
     } else if (!self->is_reading && (self->is_claiming || clock_nanos() >= self->claim_ns)) {
         status = take_claimed(self, number, &count, err);
     }
-    if (status == OK && count == 0) {
-        bool has_more = self->has_history || self->is_claiming; /* the next call reads it */
+    /* While 1 and 2 are not at their end, the next call goes on with them: once 3 is asked for,
+     * both wait for its answer. */
+    if (status == OK && count == 0 && !self->has_history && !self->is_claiming) {
         drop_reply(self);
-        status = take_new(self, number, has_more ? 0 : wait_ms, wake_fd, &count, err);
+        status = take_new(self, number, wait_ms, wake_fd, &count, err);
     }
     if (status == OK) {
         *ret_messages = self->messages;

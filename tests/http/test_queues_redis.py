@@ -15,6 +15,7 @@ from once_server import BINARY, LIGHT, LONG, ROOT, until
 from redis_servers import RedisStoreServer, servers
 from streams import Stream, event, queue_yaml
 from test_inbox import QUICK, deliveries, settled
+from test_serve import cpu_ticks
 
 pytestmark = pytest.mark.skipif(not servers.Redis.installed(), reason="no redis-server")
 MANY = 2000 if LONG else 100 if LIGHT else 300  # messages of a load
@@ -72,6 +73,15 @@ def test_each_message_is_delivered_once_and_then_acknowledged(queue, handler, st
     until(lambda: figure(server, "acknowledged_total") == 2, "not counted")
     assert figure(server, "received_total") == 2 and figure(server, "connected") == 1
     assert figure(server, "waiting") == 0 and figure(server, "parked_total") == 0
+
+
+def test_an_idle_queue_uses_no_processor(queue):
+    """Just connected: what it left pending, and what others left, was looked for once."""
+    server = queue()
+    until(lambda: figure(server, "connected") == 1, "not connected")
+    ticks = cpu_ticks(server.pid)
+    time.sleep(2)
+    assert cpu_ticks(server.pid) - ticks < 50, "it spins"
 
 
 def test_large_messages_that_wait_together_are_all_delivered(queue, handler, stream):
