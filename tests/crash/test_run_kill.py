@@ -130,7 +130,7 @@ def final_answer(caller, key):
 
 
 def test_the_effect_of_a_key_happens_at_most_once(caller):
-    seed = random.randrange(1 << 32)
+    seed = random.randrange(1 << 32) if LONG else 5
     print(f"seed {seed}")
     dice = random.Random(seed)
     within_s = run_time_s(caller)

@@ -212,9 +212,9 @@ def test_order_holds_when_the_process_of_the_first_is_killed(make_server, make_p
 
 def test_order_outlives_a_restart(make_server, make_provider):
     provider = make_provider(keeps=True)
-    effects = Effects(make_server(config=config_of(provider, KEYED, effect=(*ORDERED,
-        )).replace("backoff: 50ms, backoff_max: 200ms", "backoff: 30s, backoff_max: 30s")))
+    effects = Effects(make_server(config=config_of(provider, KEYED, effect=ORDERED)))
     provider.script("a0", "503")
+    provider.retry_after = "600"
     first = effects.put("a0", target={"order_id": "a"})
     until(lambda: effects.show(first)["attempt"] == 1 and
         effects.show(first)["status"] == "pending", "it was not tried")

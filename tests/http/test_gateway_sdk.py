@@ -21,7 +21,7 @@ from once_server import BINARY, LIGHT, LONG, ROOT
 PLACES = [Path(BINARY).parent, ROOT / "build-asan"]  # the release build has no test programs
 PROGRAM = next((path for path in (place / "tests/http/sdk_load" for place in PLACES)
     if path.exists()), PLACES[0] / "tests/http/sdk_load")
-SEED = int(os.environ.get("ONCE_TEST_SEED") or time.time_ns() % 1000000)
+SEED = int(os.environ.get("ONCE_TEST_SEED") or (time.time_ns() % 1000000 if LONG else 17))
 OPERATIONS = 300 if LIGHT else 10000 if LONG else 1500
 OPERATIONS_KILLED = 200 if LIGHT else 10000 if LONG else 1000
 OPERATIONS_STOPPED = 200 if LIGHT else 5000 if LONG else 1000
