@@ -386,7 +386,8 @@ static void a_closed_connection_is_noticed_before(void **state)
     for (unsigned i = 0; i < 5; i++) {
         assert_true(begin_new(fixture, fixture->store, 1 + 2 * i, 1));
         command(fixture, "CLIENT KILL TYPE normal SKIPME yes");
-        (void)usleep(100000); /* until the proxy has passed it on */
+        struct redis_link *link = &redis_of(fixture->store)->link;
+        assert_true(link_wait(link, -1, 60000)); /* until the proxy has passed it on */
         assert_false(begin_new(fixture, fixture->store, 2 + 2 * i, 1));
         (void)begin_new(fixture, fixture->store, 1000 + i, 1); /* it sets fences aside again */
     }

@@ -567,7 +567,7 @@ static void a_look_gives_up_when_the_engine_ends(void **state)
     int accepted = 0;
     while (named_try(fixture, &late[accepted], &order) == OK) { /* until it is shutting down */
         assert_true(++accepted < 1000);
-        usleep(1000);
+        usleep(10000);
     }
     sem_post(&order.gate);
     sem_wait(&done);
