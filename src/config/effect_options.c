@@ -99,8 +99,9 @@ const struct config_option config_connector_options[] = {
         .unsure = "What the provider's manual says; less if it says nothing."),
     ROW("connectors.idempotency.bytes_max", COUNT, CONNECTOR(idempotency.key_bytes_max),
         .fallback = "255", .min = 43, .max = LIMIT_KEY_BYTES_MAX,
-        .help = "The longest key that the provider accepts. A longer one, or one that begins or "
-                "ends with a blank, is sent as its SHA-256 in base64url, which has 43 characters.",
+        .help = "The longest key that the provider accepts. A longer one, or one in a header that "
+                "begins or ends with a blank, is sent as its SHA-256 in base64url, which has 43 "
+                "characters.",
         .unsure = "What the provider's manual says."),
     ROW("connectors.lookup.get", TEXT, CONNECTOR(lookup.get), .form = CONFIG_FORM_LINE,
         .example = "\"/v1/charges/by-key/{idempotency_key}\"",

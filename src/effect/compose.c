@@ -68,7 +68,7 @@ struct slice compose_key(
     struct digest digest;
     bool fits = how->key_bytes_max == 0 || key.len <= how->key_bytes_max;
     bool has_blank_end = key.len > 0 && (key.data[0] == ' ' || key.data[key.len - 1] == ' ');
-    if (fits && !has_blank_end) {
+    if (fits && (how->header == NULL || !has_blank_end)) {
         return key;
     }
     digest_sha256(key.data, key.len, &digest);

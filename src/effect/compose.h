@@ -47,8 +47,8 @@ enum status compose_question(const struct compose_from *from, struct arena *aren
 enum status compose_event(const struct compose_from *from, struct arena *arena,
     struct slice *ret_event, struct err *err) MUST_CHECK;
 
-/* The key for the provider: unchanged, or its SHA-256 in base64url if it is too long, or begins or
- * ends with a blank: a receiver drops those at the ends of a field, so that "a" and "a " would be
+/* The key for the provider: unchanged, or its SHA-256 in base64url if it is too long, or if it goes
+ * into a field and begins or ends with a blank: receivers drop those, so that "a" and "a " would be
  * the same key. */
 enum { COMPOSE_KEY_BYTES_MAX = 256 };
 struct slice compose_key(

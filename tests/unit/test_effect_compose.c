@@ -102,11 +102,13 @@ static void a_long_key_is_sent_as_its_digest(void **state)
 static void keys_that_differ_by_a_blank_at_an_end_stay_different(void **state)
 {
     static const char *const keys[] = {" a", "a ", " a ", " ", "  "};
-    static const struct config_idempotency how = {.key_bytes_max = 255};
+    static const struct config_idempotency how = {.header = "Key", .key_bytes_max = 255};
+    static const struct config_idempotency in_body = {.body = "/key", .key_bytes_max = 255};
     char text[COMPOSE_KEY_BYTES_MAX];
     (void)state;
     for (size_t i = 0; i < COUNT(keys); i++) {
         assert_int_equal(compose_key(&how, slice_str(keys[i]), text).len, 43);
+        assert_true(slice_is(compose_key(&in_body, slice_str(keys[i]), text), keys[i]));
     }
     assert_true(slice_is(compose_key(&how, SLICE_LIT("a b"), text), "a b"));
 }
