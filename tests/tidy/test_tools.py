@@ -147,6 +147,8 @@ FORBIDDEN = {
         "    assert tmp_path is None",
     "a second effect": "class Origin:\n    effects = 2\ndef test_it():\n"
         "    assert Origin.effects == 1",
+    "a second delivery": "class Handler:\n    def count(self):\n        return 2\n"
+        "def test_it():\n    assert Handler().count() == 1",
     "damage": "import subprocess\ndef test_it():\n    done = subprocess.run(['false', 'verify', "
         "'--redecide', '--store', 'journal:/a/path/that/is/long'], capture_output=True)\n"
         "    assert done.returncode == 0, done",
