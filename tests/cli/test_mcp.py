@@ -418,15 +418,20 @@ def test_a_server_that_dies_before_it_gets_a_call_leaves_the_key_free(once):
     line = ('{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"pay",'
             '"arguments":{"amount":1,"idempotency_key":"k"}}}')
     process = once.start("mcp", "--", server, stdin=subprocess.PIPE)
-    until = time.monotonic() + WAIT_S
-    while not (once.directory / "deaf").exists():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+
+    def wait_for(is_so):
+        until = time.monotonic() + WAIT_S
+        while not is_so():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    wait_for((once.directory / "deaf").exists)
     process.stdin.write(line.encode() + b"\n")
     process.stdin.flush()
-    result = json.loads(process.stdout.readline())["result"]
+    wait_for(lambda: json.loads(once("ls", "--json").text or "[]"))  # the call has begun
     (once.directory / "sent").touch()
-    process.communicate(timeout=WAIT_S)
+    out, _ = process.communicate(timeout=WAIT_S)
+    result = json.loads(out)["result"]
     assert process.returncode == 3
     assert result["isError"] and "nothing was done" in words(result)
     client = Client(once)
