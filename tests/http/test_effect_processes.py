@@ -314,3 +314,15 @@ def test_an_effect_that_is_late_is_not_sent_after_its_deadline(make_server, make
     assert again[0] == 200
     effects.settled(late, ACKNOWLEDGED)
     assert provider.effects == {"k": 1}
+
+
+def test_what_a_lookup_settles_names_the_version_that_was_read(make_server, make_provider):
+    """A process with a different configuration may have parked it meanwhile, so that the effects
+    after it in its order went on (N9)."""
+    provider = make_provider()
+    effects = Effects(make_server(config=config_of(provider, ASKED)))
+    provider.script("k", "lost_before")
+    effects.settled(effects.put("k"), ACKNOWLEDGED)
+    entries = effects.server.request("GET", "/v1/evidence?limit=100")[2]["entries"]
+    decided = [one["decided"] for one in entries if one["type"] == "execution.resolved"]
+    assert len(decided) == 1 and decided[0]["wanted_version"] == decided[0]["version"] > 0
