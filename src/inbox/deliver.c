@@ -239,6 +239,7 @@ static void settle_question(struct dispatch_call *call, const struct config_sour
     } else if (verdict == VERDICT_RELEASED && call->quiet_ms >= config->quiet_ms) {
         request->kind = REQUEST_RESOLVE;
         request->status = RECORD_PENDING;
+        request->version = record->version; /* N9: nobody has parked it since */
         request->reason = SLICE_LIT("the handler's server says that it did not happen");
     } else { /* it did not say, or may still be running */
         request->kind = REQUEST_POSTPONE;
