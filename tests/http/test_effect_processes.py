@@ -326,3 +326,25 @@ def test_what_a_lookup_settles_names_the_version_that_was_read(make_server, make
     entries = effects.server.request("GET", "/v1/evidence?limit=100")[2]["entries"]
     decided = [one["decided"] for one in entries if one["type"] == "execution.resolved"]
     assert len(decided) == 1 and decided[0]["wanted_version"] == decided[0]["version"] > 0
+
+
+def test_a_call_that_a_crash_cut_off_counts_from_its_creation(make_server, make_provider):
+    """Nothing was recorded of the attempt, so the key is old when it could be: past `keeps` the
+    provider has forgotten it, and would do it again."""
+    provider = make_provider(keeps=False)
+    config = config_of(provider, "idempotency: {header: Idempotency-Key, keeps: 5s}")
+    effects = Effects(make_server(config=config.replace("5s, total: 6s", "1s, total: 2s")))
+    provider.kill = lambda: kill(effects.server)
+    provider.script("k", "kill_after")
+    began = time.monotonic()
+    try:
+        effects.put("k")
+    except (Broken, OSError):
+        pass  # it died before the answer
+    until(lambda: provider.effects == {"k": 1}, "it was not sent")
+    time.sleep(max(0, began + 5.5 - time.monotonic()))
+    provider.kill = None
+    effects.server.start()
+    until(lambda: effects.all("&uncertain=true"), "not uncertain", GONE_S)
+    time.sleep(1)
+    assert provider.effects == {"k": 1}

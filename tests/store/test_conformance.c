@@ -967,6 +967,33 @@ static void what_is_due_is_found_and_nothing_else(void **state)
     agree_on_dues(fixture, records, COUNT, now_ms);
 }
 
+/* Of several kinds together, and of each alone: people are told of the longest uncertainty. */
+static void the_oldest_unknown_one_is_the_oldest_of_all_kinds(void **state)
+{
+    struct fixture *fixture = *state;
+    struct err err;
+    for (unsigned turn = 0; turn < 2; turn++) { /* the older one is of either kind */
+        struct record operation = kit_record(1, 1);
+        struct record effect = work(2, RECORD_UNKNOWN, 0);
+        int64_t older_ms = KIT_NOW + 1000 - 200 * turn;
+        operation.status = RECORD_UNKNOWN;
+        operation.lease_expires_ms = 0;
+        operation.version = effect.version = turn + 1;
+        operation.updated_ms = turn == 0 ? older_ms + 500 : older_ms;
+        effect.updated_ms = turn == 0 ? older_ms : older_ms + 500;
+        assert_int_equal(kit_put(fixture->store, &operation, turn), OK);
+        assert_int_equal(kit_put(fixture->store, &effect, turn), OK);
+        if (fixture->store->ops->housekeeping != NULL) {
+            assert_int_equal(fixture->store->ops->housekeeping->maintain(fixture->store, &err), OK);
+        }
+        assert_int_equal(kit_counts(fixture->store, STORE_KINDS_ASKED).unknown_since_ms, older_ms);
+        assert_int_equal(
+            kit_counts(fixture->store, STORE_OPERATIONS).unknown_since_ms, operation.updated_ms);
+        assert_int_equal(kit_counts(fixture->store, STORE_KIND(RECORD_EFFECT)).unknown_since_ms,
+            effect.updated_ms);
+    }
+}
+
 static void only_what_expired_is_forgotten(void **state)
 {
     enum { COUNT = 2000 }; /* so that what goes and what stays are neighbours in every index */
@@ -1648,6 +1675,7 @@ int main(void)
             ON_SUBJECT(a_cursor_leads_through_the_dues_once),
             ON_SUBJECT(a_cursor_leads_through_dues_of_many_moments),
             ON_SUBJECT(what_is_due_is_found_and_nothing_else),
+            ON_SUBJECT(the_oldest_unknown_one_is_the_oldest_of_all_kinds),
             ON_SUBJECT(only_what_expired_is_forgotten),
             ON_SUBJECT(entries_come_back_in_order),
             ON_SUBJECT(a_cursor_is_where_a_later_reading_goes_on),
