@@ -105,6 +105,24 @@ def test_a_command_is_executed_when_its_required_effects_are(make_server, provid
         assert {entry["command_id"] for entry in story} == {document["operation_id"]}
 
 
+@pytest.mark.parametrize("verb", ["confirm", "deny"])
+def test_a_token_says_nothing_about_a_command_that_waits_for_its_effects(make_server, provider,
+                                                                         verb):
+    """It waits a second time, but not for a person: its handler was called already."""
+    server = make_server(config=config(provider).replace("order.pay: {", "order.pay: {confirm: "
+        "confirm, "))
+    status, _, asked = pay(server, capture())
+    assert status == 202 and asked["status"] == "awaiting_confirmation", asked
+    path, token = f"/v1/commands/{asked['command_id']}/", asked["confirmation"]["token"]
+    assert server.request("POST", path + "confirm", {"token": token})[0] == 202
+    until(lambda: get(server, asked)["status"] == "awaiting_effects", "its handler was not called")
+    assert server.request("POST", path + verb, {"token": token})[0] == 403
+    assert get(server, asked)["status"] == "awaiting_effects"
+    provider.gate.set()
+    until(lambda: get(server, asked)["status"] == "executed", "it was never executed")
+    assert (provider.calls, len(provider.charges)) == (1, 1)
+
+
 def reasons(server, document):
     """Of the command's entries that change it."""
     page = server.request("GET", document["evidence_url"])[2]
