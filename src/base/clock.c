@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,6 +73,23 @@ uint64_t clock_nanos(void)
     int failed = clock_gettime(CLOCK_MONOTONIC, &now);
     ASSERT(failed == 0);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int clock_of_thread(void)
+{
+    clockid_t id;
+    int rc = pthread_getcpuclockid(pthread_self(), &id);
+    ASSERT(rc == 0);
+    return id;
+}
+
+uint64_t clock_thread_nanos(int clock)
+{
+    struct timespec used;
+    if (clock_gettime(clock, &used) != 0) {
+        return 0;
+    }
+    return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
 }
 
 void clock_sleep_ms(int64_t ms)

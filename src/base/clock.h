@@ -31,6 +31,11 @@ int64_t clock_asleep_ms(const struct clock *clock);
 int64_t clock_boot_ms(void);
 /* Monotonic nanoseconds, for measuring how long something took. They stop while it sleeps. */
 uint64_t clock_nanos(void);
+/* The clock of the processor time of the thread that calls, for clock_thread_nanos. */
+int clock_of_thread(void);
+/* Nanoseconds of processor time that the thread of that clock has used; 0: it has ended. Any
+ * thread. */
+uint64_t clock_thread_nanos(int clock);
 
 /* Sleep this long, whatever signals come. */
 void clock_sleep_ms(int64_t ms);

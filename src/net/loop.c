@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 /* Instead of uv_async_send: with it, a loop that wakes before its waker has returned from the
  * system call spins until it has. If all cores are busy, that takes the waker's next turn. */
@@ -26,6 +27,12 @@ void net_loop_post(struct net_loop *loop, struct net_task *task)
     if (atomic_load(&loop->is_asleep) && atomic_exchange(&loop->is_asleep, false)) {
         wake(loop);
     }
+}
+
+uint64_t net_loop_busy(const struct net_loop *loop)
+{
+    int clock = atomic_load(&loop->clock);
+    return clock == 0 ? 0 : clock_thread_nanos(clock);
 }
 
 static void run_tasks(struct net_loop *loop)
@@ -179,6 +186,7 @@ static void *loop_main(void *arg)
 {
     struct net_loop *loop = arg;
     (void)pthread_setname_np(pthread_self(), "once-loop");
+    atomic_store(&loop->clock, clock_of_thread());
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     return NULL;
 }

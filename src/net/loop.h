@@ -8,7 +8,8 @@
  *            post costs one push, and a system call only if the loop is asleep. Deadlines cost one
  *            timer per loop, and nothing while no deadline is set.
  * Does not:  know what a connection is.
- * Threads:   net_loop_post from any thread. Everything else before start, or on the loop.
+ * Threads:   net_loop_post and net_loop_busy from any thread. Everything else before start, or on
+ *            the loop.
  */
 #ifndef ONCE_NET_LOOP_H
 #define ONCE_NET_LOOP_H
@@ -54,8 +55,9 @@ struct net_loop {
     char *scratch;         /* NET_SCRATCH_BYTES for reads that are not kept */
     const struct mem *mem; /* where scratch came from */
     pthread_t thread;
-    bool is_started; /* the thread has to be joined */
-    bool is_ready;   /* the handles are initialised */
+    atomic_int clock; /* of the thread's processor time; 0: it does not run yet */
+    bool is_started;  /* the thread has to be joined */
+    bool is_ready;    /* the handles are initialised */
 };
 
 /* E_NOMEM, E_UNAVAILABLE. On failure there is nothing to release. */
@@ -67,6 +69,8 @@ void net_loop_close(struct net_loop *loop);
 void net_loop_release(struct net_loop *loop);
 
 void net_loop_post(struct net_loop *loop, struct net_task *task);
+/* Nanoseconds of processor time that the loop's thread has used. Any thread, before release. */
+uint64_t net_loop_busy(const struct net_loop *loop);
 
 /* Milliseconds that only count forward; read once a turn. */
 static inline uint64_t net_loop_now(const struct net_loop *loop)

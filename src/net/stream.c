@@ -1,6 +1,7 @@
 #include "net/stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -85,6 +86,7 @@ static void on_read(uv_stream_t *handle, ssize_t got, const uv_buf_t *buf)
 
 void net_stream_read(struct net_stream *stream)
 {
+    ASSERT(!stream->is_away);
     if (stream->is_closing || stream->is_reading) {
         return;
     }
@@ -106,20 +108,62 @@ static void on_closed(uv_handle_t *handle)
     stream->events->closed(stream);
 }
 
-enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, int fd, bool is_unix,
-    struct net_tls_context *tls, const struct net_events *events)
+static enum status take_descriptor(
+    struct net_stream *stream, struct net_loop *loop, int fd, bool is_unix)
 {
-    *stream = (struct net_stream){.loop = loop, .events = events};
+    stream->loop = loop;
     int rc = is_unix ? uv_pipe_init(&loop->uv, &stream->uv.pipe, 0)
                      : uv_tcp_init(&loop->uv, &stream->uv.tcp);
     ASSERT(rc == 0); /* neither opens a descriptor, so neither can fail */
     stream->uv.handle.data = stream;
-    enum status status = tls == NULL ? OK : net_tls_new(tls, loop, &stream->tls);
     rc = is_unix ? uv_pipe_open(&stream->uv.pipe, fd) : uv_tcp_open(&stream->uv.tcp, fd);
     if (rc != 0) {
-        (void)close(fd); /* nothing was written to it */
+        (void)close(fd); /* the peer has everything that was written to it */
     }
-    return rc != 0 ? E_UNAVAILABLE : status;
+    return rc != 0 ? E_UNAVAILABLE : OK;
+}
+
+enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, int fd, bool is_unix,
+    struct net_tls_context *tls, const struct net_events *events)
+{
+    *stream = (struct net_stream){.events = events};
+    enum status status = take_descriptor(stream, loop, fd, is_unix);
+    return status != OK || tls == NULL ? status : net_tls_new(tls, loop, &stream->tls);
+}
+
+static void on_left(uv_handle_t *handle)
+{
+    struct net_stream *stream = stream_of(handle);
+    stream->events->left(stream);
+}
+
+/* libuv cannot hand over a descriptor, and closes that of a handle with it: so what moves is a
+ * second one for the same connection. */
+bool net_stream_leave(struct net_stream *stream)
+{
+    uv_os_fd_t fd;
+    ASSERT(!stream->is_away && !stream->is_closing && !stream->is_connecting);
+    ASSERT(stream->write == NULL);
+    if (stream->is_broken || (stream->tls != NULL && !net_tls_is_quiet(stream->tls)) ||
+        uv_fileno(&stream->uv.handle, &fd) != 0) {
+        return false;
+    }
+    stream->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (stream->fd < 0) {
+        return false;
+    }
+    stream->is_away = true;
+    stream->is_reading = false;
+    uv_close(&stream->uv.handle, on_left);
+    return true;
+}
+
+enum status net_stream_arrive(struct net_stream *stream, struct net_loop *loop)
+{
+    ASSERT(stream->is_away && !stream->is_reading);
+    stream->is_away = false;
+    bool is_unix = uv_handle_get_type(&stream->uv.handle) == UV_NAMED_PIPE;
+    return take_descriptor(stream, loop, stream->fd, is_unix);
 }
 
 static void on_connect(uv_connect_t *request, int rc)
@@ -161,6 +205,7 @@ enum status net_stream_connect(struct net_stream *stream, struct net_loop *loop,
 
 void net_stream_close(struct net_stream *stream)
 {
+    ASSERT(!stream->is_away);
     if (!stream->is_closing) {
         if (stream->tls != NULL && stream->write == NULL) {
             net_tls_finish(stream);

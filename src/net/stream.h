@@ -8,7 +8,7 @@
  * Does not:  know HTTP, deadlines or limits; the owner closes.
  * Ownership: embedded in the owner's object, which lives until closed. What is being sent stays the
  *            owner's and must not move until wrote.
- * Threads:   its loop's.
+ * Threads:   its loop's. Between leave and arrive one thread at a time.
  */
 #ifndef ONCE_NET_STREAM_H
 #define ONCE_NET_STREAM_H
@@ -47,6 +47,8 @@ struct net_events {
     void (*read)(struct net_stream *stream, enum net_got got, size_t bytes);
     void (*wrote)(struct net_stream *stream, bool is_whole);
     void (*closed)(struct net_stream *stream);
+    /* After net_stream_leave: the old loop has let go. NULL if its owner never calls that. */
+    void (*left)(struct net_stream *stream);
 };
 
 /* What connecting needs; the owner keeps it as long as the stream. */
@@ -79,6 +81,8 @@ struct net_stream {
     bool is_connecting;      /* connected has not come yet */
     bool is_closing;         /* only closed may come */
     bool is_broken;          /* a send failed; nothing more is sent */
+    bool is_away;            /* it belongs to no loop … */
+    int fd;                  /* … and this is its descriptor */
 };
 
 enum net_sent {
@@ -100,6 +104,16 @@ enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, in
 enum status net_stream_connect(struct net_stream *stream, struct net_loop *loop,
     struct net_connect *connect, const struct net_events *events,
     const char **ret_failure) MUST_CHECK;
+/*
+ * Takes a stream at rest out of its loop: left comes, as its last event there, and then
+ * net_stream_arrive may be called on a different loop. Nothing that the peer sends meanwhile is
+ * lost. False: nothing changed, because TLS has something to do here first, or there is no
+ * descriptor left. Not while something is being sent.
+ */
+bool net_stream_leave(struct net_stream *stream) MUST_CHECK;
+/* The loop is its loop from now on; continue with net_stream_read. E_UNAVAILABLE: call
+ * net_stream_close, as after net_stream_open. */
+enum status net_stream_arrive(struct net_stream *stream, struct net_loop *loop) MUST_CHECK;
 /* Read, or continue reading after there was no room. */
 void net_stream_read(struct net_stream *stream);
 /* One at a time: not while one is being sent. */

@@ -296,6 +296,11 @@ bool net_tls_is_ready(const struct net_tls *tls)
     return tls->is_ready;
 }
 
+bool net_tls_is_quiet(const struct net_tls *tls)
+{
+    return tls->is_ready && !tls->is_writing && BIO_pending(tls->out) == 0;
+}
+
 bool net_tls_has_ended(const struct net_tls *tls)
 {
     return (SSL_get_shutdown(tls->ssl) & SSL_RECEIVED_SHUTDOWN) != 0;

@@ -48,6 +48,8 @@ size_t net_tls_unsent(const struct net_stream *stream);
 /* Send close_notify, if it can be sent now. */
 void net_tls_finish(struct net_stream *stream);
 bool net_tls_is_ready(const struct net_tls *tls);
+/* The handshake is done, and nothing waits here to be sent: then its loop may change. */
+bool net_tls_is_quiet(const struct net_tls *tls);
 /* The peer's close_notify has come. */
 bool net_tls_has_ended(const struct net_tls *tls);
 
