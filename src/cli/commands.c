@@ -78,7 +78,7 @@
 /* For both servers. */
 #define OPT_SERVING                                                                                \
     FLAG("test", "check the whole configuration, open nothing, and exit", .letter = 't'),          \
-        NUMBER("loops", "N", "threads that serve connections; 0 means one per core",               \
+        NUMBER("loops", "N", "threads that serve connections; 0: as many as the load needs",       \
             .fallback = "0", .env = "ONCE_LOOPS"),                                                 \
         DURATION("drain", "how long requests in flight may take to finish after a signal to stop", \
             .fallback = "10s", .env = "ONCE_DRAIN"),                                               \

@@ -179,7 +179,7 @@ struct config {
     enum config_format log_format;
     bool log_decisions;
     int64_t drain_ms;
-    uint64_t loops; /* 0: one for each core */
+    uint64_t loops; /* 0: one for each core, of which as few serve as carry the load */
 
     struct config_effects effects;         /* and connectors; whole after config_check */
     struct config_gateway gateway;         /* whole after config_check */

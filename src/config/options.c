@@ -36,8 +36,10 @@ const struct config_option config_options[] = {
         .unsure = "A journal on a local disk that is backed up."),
     ROW("loops", COUNT, AT(loops), .fallback = "0", .max = LOOPS_MAX, .env = "ONCE_LOOPS",
         .flag = "loops", .at_start = true,
-        .help = "Threads that read requests and write answers. 0 means one per core. More than "
-                "one per core only costs memory.",
+        .help = "Threads that read requests and write answers. 0 means one per core, of which only "
+                "as few serve as carry the load: one that serves all connections needs less "
+                "processor time than two that share them. A number means that many, and all of "
+                "them serve. More than one per core only costs memory.",
         .unsure = "Leave it at 0."),
     ROW("drain", DURATION, AT(drain_ms), .fallback = "10s", .max = HOUR_MS, .env = "ONCE_DRAIN",
         .flag = "drain",

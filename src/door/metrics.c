@@ -687,6 +687,11 @@ static void put_http(const struct http_server_stats *http, struct buf *out)
         out, "once_http_connections", "gauge", "Connections that are open.", (double)http->open);
     put_value(out, "once_http_in_flight", "gauge", "Requests that are not answered yet.",
         (double)http->in_flight);
+    put_value(out, "once_http_loops_serving", "gauge", "Loops that serve connections.",
+        (double)http->loops_serving);
+    put_value(out, "once_http_moved_total", "counter",
+        "Connections that moved to a different loop, because more or fewer serve.",
+        (double)http->moved);
     put_family(out, "once_http_refused_total", "counter",
         "Requests and connections that were refused before they were understood.");
     for (size_t i = 0; i < COUNT(reasons); i++) {

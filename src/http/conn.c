@@ -13,6 +13,12 @@ static struct conn *conn_of(struct net_stream *stream)
     return CONTAINER_OF(stream, struct conn, stream);
 }
 
+/* Its loop has it, and it lives. */
+static bool is_here(const struct conn *conn)
+{
+    return conn->state != CONN_CLOSING && conn->state != CONN_MOVING;
+}
+
 static uint64_t now_of(const struct conn *conn)
 {
     return net_loop_now(&conn->worker->loop);
@@ -36,18 +42,31 @@ static void exchange_check(const struct conn *conn, const struct exchange *excha
     ASSERT(!exchange->is_begun || !exchange->is_streaming || exchange->shown.status > 0); /* CN6 */
 }
 
-static void conn_check(const struct conn *conn)
+void conn_check(const struct conn *conn)
 {
     bool is_request = conn->state >= CONN_HEAD && conn->state <= CONN_ANSWERED;
     ASSERT(!is_request || conn->exchange != NULL); /* CN2 */
     if (conn->exchange != NULL) {
         exchange_check(conn, conn->exchange);
     }
-    ASSERT(!conn->is_awaited || conn->state == CONN_CLOSING);    /* CN3 */
+    ASSERT(!conn->is_awaited || conn->state == CONN_CLOSING);     /* CN3 */
+    ASSERT((conn->state == CONN_MOVING) == (conn->prev == NULL)); /* CN9 */
+    if (conn->state == CONN_MOVING) {
+        ASSERT(conn->exchange == NULL && conn->in == NULL); /* CN9 */
+        ASSERT(conn->out == NULL && conn->sending == NULL); /* CN9 */
+        ASSERT(!conn->is_ready && !conn->is_later);         /* CN9 */
+        ASSERT(conn->deadline.prev == NULL);                /* CN9 */
+    }
     ASSERT(conn->in == NULL || conn->in->start <= conn->in->at); /* CN4 */
     ASSERT(conn->in == NULL || conn->in->at <= conn->in->len);   /* CN4 */
     ASSERT(conn->in == NULL || conn->in->len <= conn->in->cap);  /* CN4 */
     ASSERT((conn->sending != NULL) == (conn->stream.write != NULL) || conn->stream.is_closing);
+}
+
+bool conn_is_at_rest(const struct conn *conn)
+{
+    return conn->state == CONN_IDLE && conn->sending == NULL && conn->exchange == NULL &&
+           conn->in == NULL && conn->out == NULL && !conn->is_ready && !conn->is_later;
 }
 
 /* At the end of conn_advance, when nothing more can be done for now. */
@@ -346,6 +365,7 @@ static bool conn_step(struct conn *conn)
     case CONN_HANDLED:
     case CONN_STREAMED:
     case CONN_LINGER:
+    case CONN_MOVING:
     case CONN_CLOSING: return false;
     }
     return false;
@@ -375,12 +395,13 @@ static uint64_t wait_ends(const struct conn *conn)
     case CONN_HANDLED:
     case CONN_STREAMED:
     case CONN_ANSWERED:
+    case CONN_MOVING:
     case CONN_CLOSING: return 0;
     }
     return 0;
 }
 
-static void conn_arm(struct conn *conn)
+void conn_arm(struct conn *conn)
 {
     uint64_t at_ms = wait_ends(conn);
     if (at_ms == 0) {
@@ -427,7 +448,7 @@ static void body_due(struct conn *conn, uint64_t now_ms)
     }
 }
 
-static void conn_due(struct net_deadline *deadline, uint64_t now_ms)
+void conn_due(struct net_deadline *deadline, uint64_t now_ms)
 {
     struct conn *conn = CONTAINER_OF(deadline, struct conn, deadline);
     if (conn->sending != NULL) {
@@ -443,6 +464,7 @@ static void conn_due(struct net_deadline *deadline, uint64_t now_ms)
     case CONN_HANDLED:
     case CONN_STREAMED:
     case CONN_ANSWERED:
+    case CONN_MOVING:
     case CONN_CLOSING: break;
     }
 }
@@ -582,8 +604,10 @@ static void conn_run(struct conn *conn)
     bool is_idle = conn->state == CONN_IDLE && conn->sending == NULL;
     if (is_idle && (conn->has_ended || conn->worker->is_draining)) {
         conn_close(conn);
+    } else if (is_idle && conn->spread != spread_now(conn->worker->server)) {
+        conn_place(conn);
     }
-    if (conn->state != CONN_CLOSING) {
+    if (is_here(conn)) {
         conn_read(conn);
     }
 }
@@ -596,9 +620,9 @@ void conn_advance(struct conn *conn)
     do {
         conn->has_input = false;
         conn_run(conn);
-    } while (conn->has_input && conn->state != CONN_CLOSING);
+    } while (conn->has_input && is_here(conn));
     conn->is_stepping = false;
-    if (conn->state != CONN_CLOSING) {
+    if (is_here(conn)) {
         conn_arm(conn);
         conn_check_rest(conn);
     }
@@ -665,53 +689,8 @@ void conn_drain(struct conn *conn)
     }
 }
 
-static const struct net_events conn_events = {
-    .room = on_room, .read = on_read, .wrote = on_wrote, .closed = on_closed};
-
-static void conn_link(struct worker *worker, struct conn *conn)
-{
-    conn->prev = worker->conns.prev;
-    conn->next = &worker->conns;
-    conn->prev->next = conn;
-    worker->conns.prev = conn;
-}
-
-void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer)
-{
-    struct http_server *server = worker->server;
-    struct server_listener *from = &server->listeners[listener];
-    struct conn *conn = conn_take(worker);
-    stat_add(&worker->stats.accepted, 1);
-    if (conn == NULL) {
-        stat_add(&worker->stats.closed, 1);
-        (void)close(fd); /* nothing was written to it */
-        return;
-    }
-    /* The exchange of a client that has gone holds as much as a connection does. */
-    unsigned open = atomic_fetch_add(&server->open, 1) + atomic_load(&server->awaited);
-    bool is_over = open >= server->limits.connections_max;
-    conn_link(worker, conn);
-    conn->deadline.due = conn_due;
-    conn->listener = (uint16_t)listener;
-    conn->since_ms = net_loop_now(&worker->loop);
-    conn->peer_len = (uint8_t)peer.len;
-    memcpy(conn->peer, peer.data, peer.len);
-    enum status status = net_stream_open(
-        &conn->stream, &worker->loop, fd, from->address.is_unix, from->tls, &conn_events);
-    bool is_hopeless =
-        is_over && (from->tls != NULL || open >= server->limits.connections_max + SERVE_OVER_MAX);
-    if (status != OK || is_hopeless || worker->is_draining) {
-        stat_add(&worker->stats.refused[4], is_hopeless ? 1 : 0);
-        conn_close(conn);
-        return;
-    }
-    if (is_over) {
-        conn_refuse(conn, 503, "too many connections: connections_max is reached");
-        return;
-    }
-    net_stream_read(&conn->stream);
-    conn_arm(conn);
-}
+const struct net_events conn_events = {
+    .room = on_room, .read = on_read, .wrote = on_wrote, .closed = on_closed, .left = conn_left};
 
 void worker_again(struct net_task *task)
 {

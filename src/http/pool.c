@@ -200,7 +200,7 @@ struct conn *conn_take(struct worker *worker)
             return NULL;
         }
     }
-    *conn = (struct conn){.worker = worker, .state = CONN_IDLE};
+    *conn = (struct conn){.worker = worker, .state = CONN_MOVING};
     return conn;
 }
 

@@ -24,6 +24,7 @@ static void worker_turn(void *context)
         }
     } while (worker->ready != NULL);
     worker_recycle(worker);
+    spread_turn(worker);
 }
 
 /* The hook runs at the end of this turn, after the tasks that were posted with this one. */
@@ -174,7 +175,8 @@ static enum status server_init(struct http_server *server, unsigned loops, struc
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     server->worker_count = loops > 0 ? loops : cores > 0 ? (unsigned)cores : 1;
     server->workers = mem_zalloc(server->mem, server->worker_count, sizeof *server->workers);
-    if (server->workers == NULL) {
+    server->busy_ns = mem_zalloc(server->mem, server->worker_count, sizeof *server->busy_ns);
+    if (server->workers == NULL || server->busy_ns == NULL) {
         return err_set(err, E_NOMEM, "out of memory");
     }
     for (unsigned i = 0; i < server->worker_count; i++) {
@@ -184,6 +186,7 @@ static enum status server_init(struct http_server *server, unsigned loops, struc
         }
         server->ready_count++;
     }
+    spread_init(server);
     return OK;
 }
 
@@ -202,6 +205,7 @@ enum status http_server_new(
     server->handle = options->handle;
     server->turn = options->turn;
     server->context = options->context;
+    server->follows_load = options->follows_load;
     fill_limits(&server->limits);
     server->inbox_bytes = server->limits.message.head_bytes_max + SERVE_BUFFER_EXTRA;
     clock_system(&server->clock);
@@ -221,38 +225,10 @@ enum status http_server_new(
     return OK;
 }
 
-static void take_handed(struct net_task *task)
-{
-    struct handed *handed = CONTAINER_OF(task, struct handed, task);
-    conn_open(handed->worker, handed->listener, handed->fd, SLICE_LIT("unix"));
-    mem_free(handed->worker->server->mem, handed);
-}
-
-/* A Unix socket has one listener; its connections go round the loops. */
-static void hand_over(struct worker *from, unsigned listener, int fd)
-{
-    struct http_server *server = from->server;
-    struct worker *worker =
-        &server->workers[atomic_fetch_add(&server->next_worker, 1) % server->worker_count];
-    struct handed *handed = worker == from ? NULL : mem_alloc(server->mem, sizeof *handed);
-    if (handed == NULL) {
-        conn_open(from, listener, fd, SLICE_LIT("unix"));
-        return;
-    }
-    *handed = (struct handed){
-        .task = {.run = take_handed}, .worker = worker, .listener = listener, .fd = fd};
-    net_loop_post(&worker->loop, &handed->task);
-}
-
 static void on_accepted(struct net_listener *listener, int fd, struct slice peer)
 {
     struct worker *worker = listener->owner;
-    unsigned number = (unsigned)(listener - worker->listeners);
-    if (listener->is_unix) {
-        hand_over(worker, number, fd);
-    } else {
-        conn_open(worker, number, fd, peer);
-    }
+    conn_accept(worker, (unsigned)(listener - worker->listeners), fd, peer);
 }
 
 static enum status listen_on(struct http_server *server, unsigned number, struct worker *worker,
@@ -304,9 +280,11 @@ enum status http_server_listen(struct http_server *server, const char *address, 
     if (status == OK && tls != NULL && tls->cert_file != NULL) {
         status = net_tls_context_new(server->mem, tls->cert_file, tls->key_file, &shared->tls, err);
     }
-    unsigned workers = shared->address.is_unix ? 1 : server->worker_count;
+    /* The loops that do not serve accept nothing: so one that always serves accepts for all. */
+    unsigned workers = shared->address.is_unix || server->follows_load ? 1 : server->worker_count;
+    unsigned first = server->follows_load ? 0 : number;
     for (unsigned i = 0; status == OK && i < workers; i++) {
-        unsigned which = (number + i) % server->worker_count;
+        unsigned which = (first + i) % server->worker_count;
         status = listen_on(server, number, &server->workers[which], mode, err);
     }
     if (status != OK) {
@@ -447,6 +425,7 @@ void http_server_free(struct http_server *server)
     pthread_cond_destroy(&server->changed);
     pthread_mutex_destroy(&server->lock);
     mem_free(server->mem, server->workers);
+    mem_free(server->mem, server->busy_ns);
     mem_free(server->mem, server);
 }
 
@@ -463,12 +442,14 @@ static int64_t first_expiry(struct http_server *server)
 
 void http_server_stats(struct http_server *server, struct http_server_stats *ret_stats)
 {
-    struct http_server_stats sum = {.open = atomic_load(&server->open)};
+    struct http_server_stats sum = {
+        .open = atomic_load(&server->open), .loops_serving = spread_serving(server)};
     uint64_t ended = 0;
     for (unsigned i = 0; i < server->worker_count; i++) {
         struct worker_stats *stats = &server->workers[i].stats;
         ended += atomic_load_explicit(&stats->ended, memory_order_relaxed);
         sum.accepted += atomic_load_explicit(&stats->accepted, memory_order_relaxed);
+        sum.moved += atomic_load_explicit(&stats->moved, memory_order_relaxed);
         sum.requests += atomic_load_explicit(&stats->begun, memory_order_relaxed);
         sum.bytes_in += atomic_load_explicit(&stats->bytes_in, memory_order_relaxed);
         sum.bytes_out += atomic_load_explicit(&stats->bytes_out, memory_order_relaxed);

@@ -42,9 +42,10 @@ struct http_exchange {
     struct slice request_id; /* what the answer carries */
     struct slice peer;       /* "127.0.0.1:51234", "unix" */
     unsigned listener;       /* number of the listener it came through, from http_server_listen */
-    unsigned loop;           /* number of the loop it lives on, from 0 */
-    bool is_gone;            /* the client went away; on the exchange's loop only */
-    uint64_t started_nanos;  /* clock_nanos at the first byte of the request */
+    unsigned loop;          /* number of the loop it lives on, from 0; the connection's next one may
+                                live on a different one */
+    bool is_gone;           /* the client went away; on the exchange's loop only */
+    uint64_t started_nanos; /* clock_nanos at the first byte of the request */
 
     struct arena *arena; /* of this exchange; cleared after the answer is written */
     void *state;         /* the handler's own */
@@ -134,6 +135,8 @@ struct http_server_limits {
 struct http_server_options {
     const struct mem *mem; /* NULL: the C library's */
     unsigned loops;        /* threads; 0: one per core */
+    bool follows_load;     /* only as few of them serve as carry the load: connections move between
+                              them while they are idle. False: all do, and none moves */
     struct http_server_limits limits;
     /* NULL, or called when a head is whole, before its body is read or asked for (100 Continue):
      * answers, or sets piece and the like, or does nothing. */
@@ -190,8 +193,10 @@ void http_server_free(struct http_server *server);
 
 struct http_server_stats {
     uint64_t accepted;
-    uint64_t open;       /* connections now */
-    uint64_t in_flight;  /* exchanges not answered yet */
+    uint64_t open;      /* connections now */
+    uint64_t in_flight; /* exchanges not answered yet */
+    uint64_t loops_serving;
+    uint64_t moved;      /* connections, to a different loop */
     uint64_t requests;   /* handled */
     uint64_t refused[6]; /* before a handler saw them: 400, 408, 413, 414 and 431, 503, others */
     uint64_t bytes_in;

@@ -1,6 +1,7 @@
 /*
  * serve_impl: shared by the files of the server: serve.c (the server), conn.c (a connection's
- * life), request.c (reading a request), answer.c (answers), pool.c (memory that is reused).
+ * life), request.c (reading a request), answer.c (answers), spread.c (connections and loops),
+ * pool.c (memory that is reused).
  *
  * Threads:   a worker and everything it points to belong to its loop, except where noted.
  */
@@ -14,6 +15,7 @@
 #include "base/clock.h"
 #include "http/body.h"
 #include "http/serve.h"
+#include "http/width.h"
 #include "http/write.h"
 #include "net/listen.h"
 #include "net/stream.h"
@@ -35,6 +37,7 @@ enum {
     SERVE_LINGER_BYTES_MAX = 16 << 20, /* read and thrown away meanwhile */
     SERVE_OVER_MAX = 128,          /* connections above the limit that get a refusal at a time */
     SERVE_RATE_BYTES_PER_S = 1024, /* the least progress of a body or an answer */
+    SERVE_SAMPLE_MS = 100,         /* how often it is measured how busy the loops are */
     SERVE_ID_RANDOM_BYTES = 10,    /* of one UUIDv7, 74 bits of them used */
 };
 
@@ -105,6 +108,8 @@ struct exchange {
 /*
  * A connection.
  *
+ *   (accepted) ──▶ MOVING ◀──▶ IDLE
+ *
  *            first byte            end of head           end of body
  *   IDLE ───────────────▶ HEAD ───────────────▶ BODY ───────────────▶ HANDLED ─────▶ STREAMED
  *    ▲ ▲                   │ │ begin took it                         ▲  │ _end   _stream │
@@ -112,9 +117,11 @@ struct exchange {
  *    │ │                   │ refused, late     │ cut, answered early    ▼                ▼
  *    │ └── answered, more ─┼───────────────────┼────────────────────▶ ANSWERED ◀─────────┘
  *    └─────── to come ─────┴───────────────────┘                        │ closes
- *   any state: broken, late, drained ──▶ CLOSING ──▶ (recycled)  ◀── LINGER
+ *   any other: broken, late, drained ──▶ CLOSING ──▶ (recycled)  ◀── LINGER
  *
  * Transitions, all through conn_move:
+ *   MOVING → IDLE       conn_arrive     its loop, the first or a different one, takes it in
+ *   IDLE → MOVING       conn_leave      it goes to a different loop
  *   IDLE → HEAD         request_idle    there are bytes
  *   HEAD → BODY         request_head    the reader is done; the begin hook is called in BODY
  *   BODY → PIECES       conn_begun      the hook wants the body in pieces
@@ -127,7 +134,7 @@ struct exchange {
  *   BODY, PIECES, HANDLED, STREAMED → ANSWERED  conn_answered   the handler ended its answer
  *   ANSWERED → IDLE     step_answered   the next request may be read
  *   ANSWERED → LINGER   step_answered   the answer was sent and the connection ends
- *   any → CLOSING       conn_close      the stream is closed; a handler may have the exchange still
+ *   any but MOVING → CLOSING  conn_close   the stream is closed; a handler may have the exchange
  *   CLOSING → recycled  conn_recycle    the stream is closed and no handler has the exchange
  *
  * What holds (conn_check):
@@ -151,6 +158,9 @@ struct exchange {
  *       connection.
  *   CN8 No handler is called from within a handler's own call: what is noticed there waits for the
  *       end of the turn (conn_ready).
+ *   CN9 MOVING is as small as IDLE at rest, in no list and in no wheel: the connection belongs to
+ *       the task that takes it to conn->worker. It counts as open, so a drain waits for it, and the
+ *       loop that it comes to closes it.
  */
 enum conn_state {
     CONN_IDLE,
@@ -161,12 +171,14 @@ enum conn_state {
     CONN_STREAMED,
     CONN_ANSWERED,
     CONN_LINGER,
+    CONN_MOVING,
     CONN_CLOSING,
 };
 
 struct conn {
     struct net_stream stream; /* first */
     struct net_deadline deadline;
+    struct net_task arrival; /* MOVING: takes it to its worker */
     struct conn *prev;       /* in the worker's list */
     struct conn *next;       /* and in the pool */
     struct conn *ready_next; /* in the worker's list of connections to continue */
@@ -184,6 +196,7 @@ struct conn {
     uint64_t turn;             /* the turn that turn_bytes are of */
     uint64_t turn_bytes;       /* of a streamed answer, sent in one turn */
     uint32_t lingered;         /* bytes thrown away */
+    unsigned spread;           /* the server's when its loop was last chosen */
     uint16_t listener;         /* its number */
     uint8_t state;             /* enum conn_state */
     uint8_t peer_len;
@@ -193,6 +206,7 @@ struct conn {
     bool is_later : 1;    /* in its list for the next turn */
     bool has_ended : 1;   /* the client sends no more */
     bool is_over : 1;     /* above connections_max: only refused */
+    bool is_new : 1;      /* accepted, and on its way to its first loop */
     bool is_closed : 1;   /* the stream is closed */
     bool is_awaited : 1;  /* CLOSING, and a handler still has the exchange */
     char peer[NET_PEER_BYTES_MAX];
@@ -201,6 +215,7 @@ struct conn {
 struct worker_stats { /* written by the loop, read by anybody */
     _Atomic uint64_t accepted;
     _Atomic uint64_t closed;
+    _Atomic uint64_t moved; /* came here from a different loop */
     _Atomic uint64_t begun; /* handed to the handler */
     _Atomic uint64_t ended; /* answered by it */
     _Atomic uint64_t refused[6];
@@ -246,13 +261,6 @@ struct worker {
     struct worker_stats stats;
 };
 
-struct handed { /* a connection on its way to the loop that will serve it */
-    struct net_task task;
-    struct worker *worker;
-    unsigned listener;
-    int fd;
-};
-
 struct server_listener {
     struct net_address address;
     struct net_tls_context *tls; /* NULL: plain */
@@ -274,12 +282,18 @@ struct http_server {
     unsigned ready_count; /* workers whose loop was initialised */
     struct server_listener listeners[SERVE_LISTENERS_MAX];
     unsigned listener_count;
-    atomic_uint next_worker;  /* whose turn the next Unix connection is */
-    atomic_uint open;         /* connections */
-    atomic_uint awaited;      /* exchanges with a handler whose client went away */
-    atomic_size_t body_bytes; /* of bodies in flight */
-    atomic_bool is_draining;  /* every answer from now on has Connection: close */
-    atomic_uint drain_steps;  /* workers that did what drain asked, of each of its two steps */
+    bool follows_load;           /* as few loops serve as carry the load, from the first on */
+    atomic_uint spread;          /* how many serve, and how often that changed; spread.c */
+    atomic_uint next_worker;     /* whose turn the next connection is that has to be placed */
+    struct width width;          /* the first loop's, as the rest of these */
+    uint64_t sampled_ms;         /* when it was last measured how busy the loops are */
+    uint64_t *busy_ns;           /* the processor time of each by then */
+    struct net_deadline sampler; /* while more than one serves */
+    atomic_uint open;            /* connections */
+    atomic_uint awaited;         /* exchanges with a handler whose client went away */
+    atomic_size_t body_bytes;    /* of bodies in flight */
+    atomic_bool is_draining;     /* every answer from now on has Connection: close */
+    atomic_uint drain_steps;     /* workers that did what drain asked, of each of its two steps */
     bool is_started;
     bool is_drained;
     bool is_hurried;      /* under lock: a drain no longer waits */
@@ -307,7 +321,7 @@ static inline void conn_move(struct conn *conn, enum conn_state state)
         TAKEN = 1 << CONN_HANDLED | 1 << CONN_STREAMED,
     };
     static const uint16_t nexts[] = {
-        [CONN_IDLE] = 1 << CONN_HEAD | ANSWERED,
+        [CONN_IDLE] = 1 << CONN_HEAD | 1 << CONN_MOVING | ANSWERED,
         [CONN_HEAD] = 1 << CONN_BODY | ANSWERED,
         [CONN_BODY] = 1 << CONN_PIECES | TAKEN | ANSWERED,
         [CONN_PIECES] = TAKEN | ANSWERED,
@@ -315,6 +329,7 @@ static inline void conn_move(struct conn *conn, enum conn_state state)
         [CONN_STREAMED] = ANSWERED,
         [CONN_ANSWERED] = 1 << CONN_IDLE | 1 << CONN_LINGER | 1 << CONN_CLOSING,
         [CONN_LINGER] = 1 << CONN_CLOSING,
+        [CONN_MOVING] = 1 << CONN_IDLE,
         [CONN_CLOSING] = 0,
     };
     ASSERT((nexts[conn->state] & 1 << state) != 0);
@@ -329,6 +344,12 @@ static inline void conn_lend(struct conn *conn)
     ASSERT(!conn->exchange->is_taken);
     conn->exchange->is_taken = true;
     stat_add(&conn->worker->stats.begun, 1);
+}
+
+/* A connection that knows a different one has to be placed; spread.c. */
+static inline unsigned spread_now(const struct http_server *server)
+{
+    return atomic_load_explicit(&server->spread, memory_order_relaxed);
 }
 
 /* CN8: never called from within a handler's call. May be NULL. */
@@ -374,7 +395,6 @@ void conn_refuse(struct conn *conn, unsigned status, const char *reason);
 void conn_cut(struct conn *conn, unsigned status, const char *reason);
 /* Make room for the rest of a request that no handler has seen; CN4. */
 void conn_compact(struct conn *conn);
-void conn_open(struct worker *worker, unsigned listener, int fd, struct slice peer);
 void conn_answered(struct conn *conn);
 /* The head of a streamed answer was written. */
 void conn_streams(struct conn *conn);
@@ -388,6 +408,13 @@ bool conn_push(struct conn *conn) MUST_CHECK;
 /* CN6: not too much waits for the client, and not too much was sent to it in this turn. */
 bool conn_has_room(const struct conn *conn);
 void conn_advance(struct conn *conn);
+extern const struct net_events conn_events;
+/* Asserts what holds in its state; conn_is_at_rest: IDLE, and as small as CN1 says. */
+void conn_check(const struct conn *conn);
+bool conn_is_at_rest(const struct conn *conn);
+/* Its deadline, and what happens then. */
+void conn_arm(struct conn *conn);
+void conn_due(struct net_deadline *deadline, uint64_t now_ms);
 void conn_close(struct conn *conn);
 void conn_drain(struct conn *conn);
 void conn_recycle(struct conn *conn);
@@ -398,5 +425,19 @@ void worker_again(struct net_task *task);
 void worker_recycle(struct worker *worker);
 /* One fewer open, or awaited, connection: wakes the thread that waits for zero. */
 void server_less(struct worker *worker, atomic_uint *count);
+
+/* spread.c */
+void spread_init(struct http_server *server);
+/* As many serve from now on: on the first loop, or before the loops run. */
+void spread_set(struct http_server *server, unsigned serving);
+unsigned spread_serving(const struct http_server *server);
+/* A connection that was accepted on this loop, for any. */
+void conn_accept(struct worker *worker, unsigned listener, int fd, struct slice peer);
+/* IDLE, after a request, with a different server->spread: it may go to a different loop. */
+void conn_place(struct conn *conn);
+/* It has left its loop. */
+void conn_left(struct net_stream *stream);
+/* Once a turn of the first loop: see how many should serve. */
+void spread_turn(struct worker *worker);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * listen: listening sockets, and accepting connections from them.
  *
- *   "127.0.0.1:7411"  "[::1]:7411"   one socket per loop on the same port (SO_REUSEPORT), so that
- *                                    the kernel spreads connections
+ *   "127.0.0.1:7411"  "[::1]:7411"   one socket, or one per loop on the same port (SO_REUSEPORT),
+ *                                    so that the kernel spreads connections
  *   "unix:/run/once.sock"            one socket on one loop, which distributes connections
  *
  * Promises:  an address that a different process serves is refused; a Unix socket that no process

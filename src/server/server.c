@@ -243,6 +243,7 @@ static enum status open_engine(struct server *server, struct err *err)
 static enum status open_http(struct server *server, struct err *err)
 {
     struct http_server_options options = {.loops = server->facts.loops,
+        .follows_load = server->config->loops == 0,
         .limits = limits_of(server->config),
         .begin = begin,
         .handle = handle,

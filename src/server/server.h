@@ -61,7 +61,7 @@ enum server_writes {
 
 /* Facts about the server, from when it was opened. */
 struct server_facts {
-    unsigned loops;
+    unsigned loops; /* that there are; with 0 in the configuration fewer may serve */
     enum server_writes writes;
     const char *way;             /* how files are written, with the system calls */
     uint64_t flush_ns;           /* what one flush of a block took; 0: not known */

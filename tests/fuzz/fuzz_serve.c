@@ -4,9 +4,11 @@
  * The stream and the loop below stand in for src/net. The first byte of each step says what happens
  * next: bytes arrive, the client ends or breaks off, time passes, the client reads nothing or reads
  * again, a send finds that it is gone, memory is out, a handler that kept its exchange answers,
- * goes on with its body or gives a piece of its answer. Inputs of even length have a begin hook,
- * and the second byte of a path says then what the handler does. Nothing may crash, the states hold
- * what they say (conn_check), each exchange is ended once, and in the end everything is given back.
+ * goes on with its body or gives a piece of its answer, the number of loops that serve changes, so
+ * that the connection moves to the second loop, whose time is behind, or back. Inputs of even
+ * length have a begin hook, and the second byte of a path says then what the handler does. Nothing
+ * may crash, the states hold what they say (conn_check), each exchange is ended once, and in the
+ * end everything is given back.
  */
 #include <stdio.h>
 
@@ -15,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { STEPS_MAX = 400, PIECES_MAX = 40 };
+enum { STEPS_MAX = 400, PIECES_MAX = 40, LOOPS = 2, BEHIND_MS = 5000 };
 
 /* What the stand-ins know. */
 static struct {
@@ -25,6 +27,8 @@ static struct {
     bool is_dead;               /* a send finds out that the client is gone */
     bool is_poor;               /* the next allocation fails */
     bool is_closed;             /* the stream was closed; the event is to come */
+    bool has_left;              /* it left its loop; that event is to come, too … */
+    struct net_task *arrival;   /* … and then it arrives */
     size_t unsent;
     unsigned handled;  /* exchanges that a handler had */
     unsigned finished; /* and let go of */
@@ -60,8 +64,30 @@ enum status net_stream_open(struct net_stream *stream, struct net_loop *loop, in
     return OK;
 }
 
+bool net_stream_leave(struct net_stream *stream)
+{
+    ASSERT(!stream->is_away && !stream->is_closing && stream->write == NULL);
+    if (world.is_poor) {
+        world.is_poor = false;
+        return false;
+    }
+    stream->is_away = true;
+    stream->is_reading = false;
+    world.has_left = true;
+    return true;
+}
+
+enum status net_stream_arrive(struct net_stream *stream, struct net_loop *loop)
+{
+    ASSERT(stream->is_away);
+    stream->is_away = false;
+    stream->loop = loop;
+    return world.is_dead ? E_UNAVAILABLE : OK;
+}
+
 void net_stream_read(struct net_stream *stream)
 {
+    ASSERT(!stream->is_away);
     stream->is_reading = true;
 }
 
@@ -69,7 +95,7 @@ enum net_sent net_stream_send(
     struct net_stream *stream, struct net_write *write, const struct slice *pieces, size_t count)
 {
     ASSERT(stream->write == NULL);
-    ASSERT(!stream->is_closing);
+    ASSERT(!stream->is_closing && !stream->is_away);
     if (world.is_dead || stream->is_broken) {
         stream->is_broken = true;
         return NET_BROKEN;
@@ -103,20 +129,31 @@ bool net_stream_is_ready(const struct net_stream *stream)
 
 void net_stream_close(struct net_stream *stream)
 {
-    ASSERT(!stream->is_closing);
+    ASSERT(!stream->is_closing && !stream->is_away);
     stream->is_closing = true;
     world.is_closed = true;
 }
 
 void net_loop_deadline(struct net_loop *loop, struct net_deadline *deadline, uint64_t at_ms)
 {
+    ASSERT(loop == &world.conn->worker->loop);
     net_wheel_set(&loop->wheel, deadline, net_loop_now(loop), at_ms);
 }
 
 void net_loop_post(struct net_loop *loop, struct net_task *task)
 {
+    ASSERT(loop == &world.conn->worker->loop);
+    if (task == &world.conn->arrival) {
+        world.arrival = task;
+    } else {
+        task->run(task);
+    }
+}
+
+uint64_t net_loop_busy(const struct net_loop *loop)
+{
     (void)loop;
-    task->run(task);
+    return 0;
 }
 
 void server_less(struct worker *worker, atomic_uint *count)
@@ -370,9 +407,36 @@ static void answer_kept(void)
     }
 }
 
-static void step(struct worker *worker, struct conn *conn, uint8_t what, struct slice bytes)
+/* It is on no loop until it arrives, and nothing happens to it there. */
+static void move_on(struct conn *conn)
+{
+    if (world.has_left) {
+        world.has_left = false;
+        conn->stream.events->left(&conn->stream);
+    }
+    if (world.arrival != NULL) {
+        struct net_task *task = world.arrival;
+        world.arrival = NULL;
+        task->run(task);
+        ASSERT(conn->stream.is_closing || conn->deadline.at_ms > net_loop_now(conn->stream.loop));
+    }
+}
+
+static void pass_time(struct http_server *server, uint64_t ms)
+{
+    for (unsigned i = 0; i < LOOPS; i++) {
+        struct net_loop *loop = &server->workers[i].loop;
+        loop->uv.time += ms;
+        net_wheel_run(&loop->wheel, loop->uv.time);
+    }
+}
+
+static void step(struct http_server *server, struct conn *conn, uint8_t what, struct slice bytes)
 {
     struct net_stream *stream = &conn->stream;
+    if (what % 8 != 3) {
+        move_on(conn);
+    }
     switch (what % 8) {
     case 0:
         world.is_blocked = world.is_blocked || what < 240;
@@ -384,23 +448,27 @@ static void step(struct worker *worker, struct conn *conn, uint8_t what, struct 
         answer_kept();
         job_goes_on(what);
         break;
-    case 3:
-        worker->loop.uv.time += (uint64_t)what * 50;
-        net_wheel_run(&worker->loop.wheel, worker->loop.uv.time);
-        break;
+    case 3: pass_time(server, (uint64_t)what * 50); break;
     case 4:
-        if (what > 200 && !conn->has_ended && !stream->is_closing) {
+        if (what < 128) {
+            spread_set(server, 1 + what / 8 % LOOPS);
+        } else if (what > 200 && !conn->has_ended && !stream->is_closing) {
             stream->events->read(stream, what > 230 ? NET_GOT_BROKEN : NET_GOT_END, 0);
         }
         break;
     default: arrive(conn, conn->has_ended ? SLICE_EMPTY : bytes); break;
     }
-    worker_ready(worker);
-    net_wheel_check(&worker->loop.wheel);
+    for (unsigned i = 0; i < LOOPS; i++) {
+        worker_ready(&server->workers[i]);
+        net_wheel_check(&server->workers[i].loop.wheel);
+    }
+    ASSERT(atomic_load(&server->open) == 1); /* CN9 */
 }
 
-static void finish(struct worker *worker, struct conn *conn)
+static void finish(struct http_server *server, struct conn *conn)
 {
+    uint64_t begun = 0, ended = 0;
+    move_on(conn);
     unblock(conn);
     conn_close(conn);
     ASSERT(world.is_closed);
@@ -410,19 +478,25 @@ static void finish(struct worker *worker, struct conn *conn)
         ASSERT(world.is_gone);
         job_finish();
     }
-    worker_ready(worker);
-    worker_recycle(worker);
-    ASSERT(worker->conns.next == &worker->conns);
-    ASSERT(atomic_load(&worker->server->open) == 0);
-    ASSERT(atomic_load(&worker->server->body_bytes) == 0);
-    ASSERT(atomic_load(&worker->stats.begun) == atomic_load(&worker->stats.ended));
-    ASSERT(atomic_load(&worker->stats.begun) == world.handled);
+    for (unsigned i = 0; i < LOOPS; i++) {
+        struct worker *worker = &server->workers[i];
+        worker_ready(worker);
+        worker_recycle(worker);
+        ASSERT(worker->conns.next == &worker->conns);
+        ASSERT(worker->loop.wheel.count == 0);
+        begun += atomic_load(&worker->stats.begun);
+        ended += atomic_load(&worker->stats.ended);
+    }
+    ASSERT(atomic_load(&server->open) == 0);
+    ASSERT(atomic_load(&server->body_bytes) == 0);
+    ASSERT(begun == ended);
+    ASSERT(begun == world.handled);
     ASSERT(world.finished == world.handled);
 }
 
-static void drive(struct worker *worker, const uint8_t *data, size_t size)
+static void drive(struct http_server *server, const uint8_t *data, size_t size)
 {
-    conn_open(worker, 0, -1, SLICE_LIT("fuzz"));
+    conn_accept(&server->workers[0], 0, -1, SLICE_LIT("fuzz"));
     ASSERT(world.conn != NULL);
     struct conn *conn = world.conn;
     for (unsigned i = 0; i < STEPS_MAX && size > 1 && !world.is_closed; i++) {
@@ -430,20 +504,34 @@ static void drive(struct worker *worker, const uint8_t *data, size_t size)
         size_t len = (size_t)data[1] * (what >= 128 ? 16 : 1) + 1;
         bool has_bytes = what % 8 > 4;
         len = !has_bytes ? 0 : len > size - 2 ? size - 2 : len;
-        step(worker, conn, what, slice_of(data + 2, len));
+        step(server, conn, what, slice_of(data + 2, len));
         data += 2 + len;
         size -= 2 + len;
     }
-    finish(worker, conn);
+    finish(server, conn);
+}
+
+static void worker_init(struct worker *worker, struct http_server *server, unsigned number)
+{
+    static char scratch[NET_SCRATCH_BYTES];
+    worker->server = server;
+    worker->number = number;
+    worker->conns.prev = &worker->conns;
+    worker->conns.next = &worker->conns;
+    worker->again.run = worker_again;
+    worker->loop.uv.time = 1000000 - number * BEHIND_MS;
+    worker->loop.mem = &poor;
+    worker->loop.scratch = scratch;
+    net_wheel_init(&worker->loop.wheel, worker->loop.uv.time);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct http_server server;
-    static struct worker worker;
+    static struct worker workers[LOOPS];
     memset(&world, 0, sizeof world);
     memset(&server, 0, sizeof server);
-    memset(&worker, 0, sizeof worker);
+    memset(workers, 0, sizeof workers);
     server.mem = &poor;
     server.handle = handle;
     server.begin = size % 2 == 0 ? begin : NULL;
@@ -459,16 +547,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     server.limits.message.head_bytes_max = 2048;
     server.limits.message.body_bytes_max = 100000;
     clock_system(&server.clock);
-    worker.server = &server;
-    worker.conns.prev = &worker.conns;
-    worker.conns.next = &worker.conns;
-    worker.again.run = worker_again;
-    worker.loop.uv.time = 1000000;
-    worker.loop.mem = &poor;
-    static char scratch[NET_SCRATCH_BYTES];
-    worker.loop.scratch = scratch;
-    net_wheel_init(&worker.loop.wheel, 1000000);
-    drive(&worker, data, size);
-    pools_release(&worker);
+    server.workers = workers;
+    server.worker_count = LOOPS;
+    server.follows_load = true;
+    spread_init(&server);
+    for (unsigned i = 0; i < LOOPS; i++) {
+        worker_init(&workers[i], &server, i);
+    }
+    drive(&server, data, size);
+    for (unsigned i = 0; i < LOOPS; i++) {
+        pools_release(&workers[i]);
+    }
     return 0;
 }

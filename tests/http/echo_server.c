@@ -4,15 +4,19 @@
  *   echo_server [option value]...
  *     listen ADDRESS   loops N   cert FILE   key FILE (of the listens that follow)   mode OCTAL
  *     connections N   in_flight MIB   head_ms N   body_ms N   idle_ms N   write_ms N
- *     head_bytes N   body_bytes N   hook 1 (with it the begin hook, and what echo_stream.c says)
+ *     follows 1 (the load: at first one loop serves)   head_bytes N   body_bytes N
+ *     hook 1 (with it the begin hook, and what echo_stream.c says)
  *
  * It prints "listening ADDRESS" for each, then "ready". A line on its standard input is a command:
- * "reload", "stats", "drain MS", "memory N FAILS" (the allocations after the next N fail, as many
- * as FAILS; it prints "memory"); the end of input ends it. What it answers:
+ * "reload", "stats", "serve N" (with follows: so many loops serve), "busy PERCENT" (of a core, as
+ * it is measured for each loop from now on), "drain MS", "memory N FAILS" (the allocations after
+ * the next N fail, as many as FAILS; it prints "memory"); the end of input ends it. What it
+ * answers:
  *
  *   /            200 "ok", at once
  *   /echo        200 with the request's body
  *   /about       200 with method, path, query, peer, listener and the length of the body
+ *   /loop        200 with the number of the loop
  *   /later       200 "later", from another thread
  *   /later?N     the same, after N milliseconds
  *   /big?N       200 with N bytes, from the arena
@@ -32,6 +36,7 @@
 #include "base/text.h"
 #include "echo.h"
 #include "http/problem.h"
+#include "http/serve_impl.h"
 
 static void answer(struct http_exchange *exchange, unsigned status, struct slice body, bool stable)
 {
@@ -150,6 +155,13 @@ static void handle_about(struct http_exchange *exchange)
         false);
 }
 
+static void handle_loop(struct http_exchange *exchange)
+{
+    char text[16];
+    int len = snprintf(text, sizeof text, "%u", exchange->loop);
+    answer(exchange, 200, slice_of(text, (size_t)len), false);
+}
+
 static void handle_fields(struct http_exchange *exchange)
 {
     http_answer_begin(exchange, 200);
@@ -166,6 +178,8 @@ static void handle(void *context, struct http_exchange *exchange)
         answer(exchange, 200, exchange->body, false);
     } else if (slice_is(path, "/about")) {
         handle_about(exchange);
+    } else if (slice_is(path, "/loop")) {
+        handle_loop(exchange);
     } else if (slice_is(path, "/later")) {
         exchange->resume = on_later;
         echo_later(context, exchange, echo_number(exchange));
@@ -245,7 +259,9 @@ static void set_number(struct settings *settings, const char *name, uint64_t val
             return;
         }
     }
-    if (strcmp(name, "hook") == 0) {
+    if (strcmp(name, "follows") == 0) {
+        settings->options.follows_load = value != 0;
+    } else if (strcmp(name, "hook") == 0) {
         settings->options.begin = value == 0 ? NULL : stream_begin;
     } else if (strcmp(name, "body_bytes") == 0) {
         limits->message.body_bytes_max = value;
@@ -279,9 +295,9 @@ static void print_stats(struct http_server *server, struct echo *echo)
     struct http_server_stats stats;
     http_server_stats(server, &stats);
     printf("stats accepted=%" PRIu64 " open=%" PRIu64 " in_flight=%" PRIu64 " requests=%" PRIu64
-           " in=%" PRIu64 " out=%" PRIu64 " turns=%" PRIu64,
+           " in=%" PRIu64 " out=%" PRIu64 " turns=%" PRIu64 " serving=%" PRIu64 " moved=%" PRIu64,
         stats.accepted, stats.open, stats.in_flight, stats.requests, stats.bytes_in,
-        stats.bytes_out, (uint64_t)atomic_load(&echo->turns));
+        stats.bytes_out, (uint64_t)atomic_load(&echo->turns), stats.loops_serving, stats.moved);
     printf(" jobs=%" PRIu64 " cuts=%" PRIu64 " gones=%" PRIu64 " wholes=%" PRIu64,
         (uint64_t)atomic_load(&echo->jobs), (uint64_t)atomic_load(&echo->cuts),
         (uint64_t)atomic_load(&echo->gones), (uint64_t)atomic_load(&echo->wholes));
@@ -299,6 +315,45 @@ static void set_memory(struct echo *echo, const char *line)
     printf("memory\n");
 }
 
+/* In place of a load that other programs would have to leave a core for. */
+static struct {
+    atomic_bool is_set;
+    atomic_uint percent;
+} pretended;
+
+uint64_t __real_net_loop_busy(const struct net_loop *loop);
+uint64_t __wrap_net_loop_busy(const struct net_loop *loop);
+
+uint64_t __wrap_net_loop_busy(const struct net_loop *loop)
+{
+    return atomic_load(&pretended.is_set) ? clock_nanos() / 100 * atomic_load(&pretended.percent)
+                                          : __real_net_loop_busy(loop);
+}
+
+struct wish {
+    struct net_task task;
+    struct http_server *server;
+    unsigned serving;
+};
+
+static void on_wish(struct net_task *task)
+{
+    struct wish *wish = (struct wish *)(void *)task;
+    spread_set(wish->server, wish->serving);
+    mem_free(&mem_libc, wish);
+}
+
+/* As the server itself does when the load changes. */
+static void serve_on(struct http_server *server, uint64_t loops)
+{
+    struct wish *wish = mem_zalloc(&mem_libc, 1, sizeof *wish);
+    ASSERT(wish != NULL);
+    wish->task.run = on_wish;
+    wish->server = server;
+    wish->serving = (unsigned)loops;
+    net_loop_post(http_server_loop(server, 0), &wish->task);
+}
+
 /* True once it was drained. */
 static bool obey(struct http_server *server, struct echo *echo, const char *line)
 {
@@ -310,6 +365,13 @@ static bool obey(struct http_server *server, struct echo *echo, const char *line
         bool is_loaded = http_server_tls_load(server, &err) == OK;
         http_server_tls_switch(server, is_loaded);
         printf("%s %s\n", is_loaded ? "reloaded" : "kept", err.text);
+    } else if (strncmp(line, "serve ", 6) == 0) {
+        (void)text_u64(slice_of(line + 6, strlen(line) - 7), &ms);
+        serve_on(server, ms);
+    } else if (strncmp(line, "busy ", 5) == 0) {
+        (void)text_u64(slice_of(line + 5, strlen(line) - 6), &ms);
+        atomic_store(&pretended.percent, (unsigned)ms);
+        atomic_store(&pretended.is_set, true);
     } else if (strncmp(line, "memory ", 7) == 0) {
         set_memory(echo, line + 7);
     } else if (strncmp(line, "drain ", 6) == 0) {

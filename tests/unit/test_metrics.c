@@ -42,7 +42,11 @@ static const char *page(struct metrics *metrics, const char *tenant, struct buf 
                                 {[RECORD_PENDING] = 8, [RECORD_UNKNOWN] = 3, [RECORD_DEAD] = 5},
                             .unknown_since_ms = 940000},
                     [RECORD_DELIVERY] = {.by_status = {[RECORD_WAITING] = 6}}}},
-        .http = {.open = 9, .refused = {1, 2, 3, 4, 5, 6}, .certificate_expiry = 1800000000},
+        .http = {.open = 9,
+            .loops_serving = 2,
+            .moved = 17,
+            .refused = {1, 2, 3, 4, 5, 6},
+            .certificate_expiry = 1800000000},
         .log_dropped = 3};
     buf_clear(out);
     metrics_put(metrics, &view, out);
@@ -323,6 +327,8 @@ static void the_engines_figures_are_shown_in_their_units(void **state)
     assert_has(text, "once_store_segments 0");
     assert_null(strstr(text, "\nonce_store_disk_free_bytes 0\n"));
     assert_has(text, "once_http_connections 9");
+    assert_has(text, "once_http_loops_serving 2");
+    assert_has(text, "once_http_moved_total 17");
     assert_has(text, "once_http_refused_total{reason=\"head_too_large\"} 4");
     assert_has(text, "once_log_dropped_total 3");
     assert_has(text, "once_clock_held 0");
