@@ -490,7 +490,9 @@ const struct config_option config_gateway_options[] = {
         .min = 1,
         .max = CONNECTIONS_MAX,
         .env = "ONCE_GATEWAY_CONNECTIONS_MAX",
-        .help = "Connections to one upstream, per loop. Above it, requests wait for one.",
+        .help =
+            "Connections to one upstream, per loop. Above it, requests wait for one. A loop that "
+            "has most of them in use counts as busy: with loops: 0, one more serves.",
         .unsure = "What the API can serve at a time, divided by the number of loops."},
     {.path = "gateway.idle",
         .kind = CONFIG_DURATION,

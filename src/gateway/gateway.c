@@ -61,6 +61,11 @@ void gateway_end(struct gateway *gateway, unsigned loop)
     upstreams_detach(gateway->upstreams, loop);
 }
 
+unsigned gateway_fill(struct gateway *gateway, unsigned loop)
+{
+    return upstreams_fill(gateway->upstreams, loop);
+}
+
 bool gateway_is_idle(const struct gateway *gateway)
 {
     /* In this order: once nothing is busy, nothing more is submitted to the engine, and no upstream

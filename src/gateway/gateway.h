@@ -46,6 +46,7 @@ void gateway_free(struct gateway *gateway);
 void gateway_begin(struct gateway *gateway, struct http_exchange *exchange);
 void gateway_handle(struct gateway *gateway, struct http_exchange *exchange);
 void gateway_end(struct gateway *gateway, unsigned loop);
+unsigned gateway_fill(struct gateway *gateway, unsigned loop);
 
 /* The number of the first route that matches, route_count when none does. method is a bit of enum
  * config_method, or 0; the path is canonical (request_form_path). */

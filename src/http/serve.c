@@ -204,6 +204,7 @@ enum status http_server_new(
     server->begin = options->begin;
     server->handle = options->handle;
     server->turn = options->turn;
+    server->fill = options->fill;
     server->context = options->context;
     server->follows_load = options->follows_load;
     fill_limits(&server->limits);

@@ -148,6 +148,9 @@ struct http_server_options {
     /* Called on each loop before it ends, after its last handler: closes everything else on the
      * loop, which ends when that is closed. May be NULL. */
     void (*end)(void *context, unsigned loop);
+    /* With follows_load: how much is in use of what that loop has a limit of, in percent; it counts
+     * as the processor's time does. On the first loop. May be NULL. */
+    unsigned (*fill)(void *context, unsigned loop);
     void *context;
 };
 

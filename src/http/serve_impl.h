@@ -274,6 +274,7 @@ struct http_server {
     http_handle handle;
     void (*turn)(void *context, unsigned loop);
     void (*end)(void *context, unsigned loop);
+    unsigned (*fill)(void *context, unsigned loop);
     void *context;
     struct clock clock;
     uint32_t inbox_bytes; /* of a read buffer */

@@ -183,18 +183,31 @@ static void sample_due(struct net_deadline *deadline, uint64_t now_ms)
     sample_again(CONTAINER_OF(deadline, struct http_server, sampler));
 }
 
+/* How long a loop was busy since the last sample, or as good as busy, because what it has a limit
+ * of is in use, and its requests would wait. */
+static uint64_t busy_since(struct http_server *server, unsigned loop, uint64_t took_ns)
+{
+    uint64_t was_ns = server->busy_ns[loop];
+    uint64_t is_ns = net_loop_busy(&server->workers[loop].loop);
+    unsigned fill = server->fill == NULL ? 0 : server->fill(server->context, loop);
+    uint64_t busy_ns = is_ns > was_ns ? is_ns - was_ns : 0;
+    uint64_t filled_ns = took_ns / 100 * fill;
+    server->busy_ns[loop] = is_ns;
+    return filled_ns > busy_ns ? filled_ns : busy_ns;
+}
+
 static void sample(struct http_server *server)
 {
-    unsigned serving = server->width.serving;
+    struct width *width = &server->width;
+    unsigned serving = width->serving;
+    uint64_t now_ns = clock_nanos();
     for (unsigned i = 0; i < server->worker_count; i++) {
-        uint64_t busy_ns = net_loop_busy(&server->workers[i].loop);
-        uint64_t was_ns = server->busy_ns[i];
-        server->busy_ns[i] = busy_ns;
-        if (i < serving && busy_ns > was_ns) {
-            width_took(&server->width, busy_ns - was_ns);
+        uint64_t busy_ns = busy_since(server, i, now_ns - width->at_ns);
+        if (i < serving) {
+            width_took(width, busy_ns);
         }
     }
-    unsigned wanted = width_sampled(&server->width, clock_nanos());
+    unsigned wanted = width_sampled(width, now_ns);
     if (wanted != serving) {
         spread_set(server, wanted);
         sample_again(server);

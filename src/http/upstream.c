@@ -634,3 +634,12 @@ void upstream_stats(struct upstream *upstream, struct upstream_stats *ret_stats)
     }
     *ret_stats = sum;
 }
+
+unsigned upstream_fill(const struct upstream *upstream, unsigned loop)
+{
+    ASSERT(loop < upstream->worker_count);
+    const struct upstream_worker_stats *stats = &upstream->workers[loop].stats;
+    uint64_t open = load(&stats->open), idle = load(&stats->idle);
+    /* They are counted one after the other, so for a moment there are more idle ones than open. */
+    return open > idle ? (unsigned)((open - idle) * 100 / upstream->connections_max) : 0;
+}

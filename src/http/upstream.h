@@ -165,6 +165,8 @@ struct upstream_stats {
     uint64_t down;      /* addresses that are left out for now, of all loops */
 };
 void upstream_stats(struct upstream *upstream, struct upstream_stats *ret_stats);
+/* How many of connections_max have a call on this loop, in percent. Any thread. */
+unsigned upstream_fill(const struct upstream *upstream, unsigned loop);
 
 /* The totals of one upstream, or of several with one name. */
 struct upstream_figures {

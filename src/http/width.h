@@ -41,7 +41,7 @@ struct width {
 };
 
 void width_init(struct width *width, unsigned loops);
-/* One serving loop's processor time since the last sample … */
+/* How long one serving loop was busy since the last sample … */
 void width_took(struct width *width, uint64_t busy_ns);
 /* … and once for all of them, when the sample ends. Returns serving. The time counts from anywhere
  * after 0, and should only count forward. */

@@ -204,6 +204,18 @@ size_t upstreams_figures(void *context, struct upstream_figures *ret_figures, si
     return count;
 }
 
+unsigned upstreams_fill(struct upstreams *upstreams, unsigned loop)
+{
+    unsigned most = 0;
+    (void)pthread_mutex_lock(&upstreams->lock);
+    for (const struct upstreams_one *at = upstreams->first; at != NULL; at = at->next) {
+        unsigned fill = upstream_fill(at->upstream, loop);
+        most = fill > most ? fill : most;
+    }
+    (void)pthread_mutex_unlock(&upstreams->lock);
+    return most;
+}
+
 /* ---- the end of one ------------------------------------------------------------------------ */
 
 static void one_free(struct upstreams_one *one)

@@ -57,6 +57,9 @@ void upstreams_detach(struct upstreams *upstreams, unsigned loop);
 /* True if no unused upstream remains to be closed on a loop. */
 bool upstreams_is_idle(const struct upstreams *upstreams);
 
+/* The largest upstream_fill of all of them on a loop. Any thread. */
+unsigned upstreams_fill(struct upstreams *upstreams, unsigned loop);
+
 /* For metrics_upstreams; context: the upstreams. */
 size_t upstreams_figures(void *context, struct upstream_figures *ret_figures, size_t max);
 

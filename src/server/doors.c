@@ -199,6 +199,11 @@ static void end_gateway(void *state, unsigned loop)
     gateway_end(state, loop);
 }
 
+static unsigned fill_gateway(void *state, unsigned loop)
+{
+    return gateway_fill(state, loop);
+}
+
 DOOR_RELOAD_PREPARE(prepare_gateway, gateway_reload_prepare, struct gateway_config);
 DOOR_RELOAD_END(reload_gateway, gateway_reload_end);
 
@@ -442,6 +447,7 @@ const struct server_door server_doors[] = {
         .begin = begin_gateway,
         .handle = handle_gateway,
         .end = end_gateway,
+        .fill = fill_gateway,
         .reload_prepare = prepare_gateway,
         .reload_end = reload_gateway,
         .cut = cut_gateway,

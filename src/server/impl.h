@@ -52,6 +52,8 @@ struct server_door {
     void (*handle)(void *state, struct http_exchange *exchange);
     /* On a loop that is about to end: close whatever the door has there. */
     void (*end)(void *state, unsigned loop);
+    /* How much is in use of what each loop has a limit of, in percent; any loop's thread. */
+    unsigned (*fill)(void *state, unsigned loop);
     /* A reload has two steps, so that it is used whole or not at all. Prepare a different
      * configuration, and change nothing … */
     enum status (*reload_prepare)(

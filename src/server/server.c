@@ -162,6 +162,19 @@ static void end(void *context, unsigned loop)
     }
 }
 
+static unsigned fill(void *context, unsigned loop)
+{
+    struct server *server = context;
+    unsigned most = 0;
+    for (size_t i = 0; server_doors[i].name != NULL; i++) {
+        if (server->states[i] != NULL && server_doors[i].fill != NULL) {
+            unsigned filled = server_doors[i].fill(server->states[i], loop);
+            most = filled > most ? filled : most;
+        }
+    }
+    return most;
+}
+
 /* ---- open -------------------------------------------------------------------------------- */
 
 /* How a journal writes, and how long that takes. */
@@ -249,6 +262,7 @@ static enum status open_http(struct server *server, struct err *err)
         .handle = handle,
         .turn = turn,
         .end = end,
+        .fill = fill,
         .context = server};
     return http_server_new(&options, &server->http, err);
 }

@@ -3,6 +3,7 @@
 What makes an upstream is its URLs, the content of its CA file and the limits of its connections.
 Where one of these changed, SIGHUP has to make a new one; calls under way finish on the old one.
 """
+import os
 import socket
 import ssl
 import subprocess
@@ -174,6 +175,34 @@ def test_a_reload_changes_how_many_connections_there_may_be(make_gateway, origin
     assert figure(gateway, "once_upstream_waiting") == 1  # on the old one
     until(lambda: [origin.let_go()] and not any(one.is_alive() for one in threads), "held")
     assert [origin.effects[key] for key in "abcd"] == [1] * 4
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core, so one loop")
+def test_a_loop_whose_connections_are_in_use_counts_as_busy(make_gateway, origin):
+    gateway = make_gateway(gateway={"connections_max": 6})
+    threads = []
+    def hold(numbers):
+        for number in numbers:
+            threads.append(threading.Thread(target=gateway.post, args=(f"k{number}",),
+                kwargs={"do": "hold=1"}))
+            threads[-1].start()
+    def is_serving(loops):
+        return figure(gateway, "once_http_loops_serving") == loops
+    hold(range(5))  # 83 % of them
+    for number in range(5):
+        origin.wait_for(f"k{number}")
+    for _ in range(20):
+        assert is_serving(1)
+        time.sleep(0.05)
+    hold([5])
+    origin.wait_for("k5")
+    until(lambda: is_serving(2), "the next ones would wait")
+    hold(range(6, 12))
+    until(lambda: sum(bool(origin.seen(f"k{number}")) for number in range(12)) > 6,
+        "no connection of the other loop is used")
+    until(lambda: [origin.let_go()] and not any(one.is_alive() for one in threads), "held")
+    assert [origin.effects[f"k{number}"] for number in range(12)] == [1] * 12
+    until(lambda: is_serving(1), "it stays wide")
 
 
 def test_idle_0_keeps_no_connection(make_gateway, origin):

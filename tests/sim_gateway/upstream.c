@@ -479,3 +479,9 @@ void upstream_stats(struct upstream *upstream, struct upstream_stats *ret_stats)
     (void)upstream;
     *ret_stats = (struct upstream_stats){0};
 }
+
+unsigned upstream_fill(const struct upstream *upstream, unsigned loop)
+{
+    (void)upstream, (void)loop;
+    return 0;
+}
