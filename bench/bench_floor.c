@@ -1,13 +1,13 @@
 /*
  * bench_floor: the least that a server does which is durable before it answers.
  *
- * It has the shape of Once: one loop a core, the first loop that has requests takes the turn, one
- * write and flush for all that wait, then the answers. It has none of the rest: every POST appends
- * the same number of bytes over zeros and gets the same answer. So it is faster than any server of
- * this shape with the same disk, kernel and load generator can be. Zeros are written before it
- * listens and used over and over, which Once cannot do.
+ * It has the shape of Once: one loop serves, or several, of which the first that has requests takes
+ * the turn; one write and flush for all that wait, then the answers. It has none of the rest: every
+ * POST appends the same number of bytes over zeros and gets the same answer. So it is faster than
+ * any server of this shape with the same disk, kernel and load generator can be. Zeros are written
+ * before it listens and used over and over, which Once cannot do.
  *
- *     bench_floor port=8080 dir=PATH answer=FILE [bytes=960] [loops=2] [work_us=0]
+ *     bench_floor port=8080 dir=PATH answer=FILE [bytes=960] [loops=1] [work_us=0]
  *
  * work_us: own code of a server, which is counting here, for each request. FILE is a whole answer.
  */
@@ -233,7 +233,7 @@ static void file_open(const char *dir)
 int main(int argc, char **argv)
 {
     double bytes = bench_number(argc, argv, "bytes", 960);
-    double loops = bench_number(argc, argv, "loops", 2);
+    double loops = bench_number(argc, argv, "loops", 1);
     if (!(bytes >= 1 && bytes <= BYTES_MAX && loops >= 1 && loops <= LOOPS_MAX)) {
         bench_fail("bytes are 1 to %d, loops 1 to %d", BYTES_MAX, LOOPS_MAX);
     }

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """bench_http: durable begins over HTTP beside nginx, Redis and PostgreSQL (B1, B2, B3), and what a
-disk that stalls now and then does to requests that need no disk (B1-stalls). B1-loop: begins with
-one loop, as for a machine whose other cores have work of their own. B1-floor: what a server without
-any code of its own reaches here (bench_floor.c). B7-http: begins beside many live keys.
+disk that stalls now and then does to requests that need no disk (B1-stalls). B1-loops: begins with
+a loop for each core by hand, all of which serve. B1-floor: what a server without any code of its
+own reaches here (bench_floor.c). B7-http: begins beside many live keys.
 
     bench_http.py dir=PATH once=PATH tools=PATH [seconds=3] [rounds=5] [keys=10000000] [few=100000]
         [only=B1] [alone=1]
@@ -40,7 +40,7 @@ RUN_NUMBERS = 10 ** 12  # numbers that one run may use
 BAR = 0.7
 PEERS = [("B1", "nginx", "nginx, a static 200", BAR), ("B2", "redis", "Redis, SET NX, fsync always",
     1.1), ("B3", "postgres", "PostgreSQL, INSERT", 3.0)]
-WITH_B1 = LOOP, CPU, P99 = "B1-loop", "B1-cpu", "B1-p99"
+WITH_B1 = LOOPS, CPU, P99 = "B1-loops", "B1-cpu", "B1-p99"
 BAR_CPU, BAR_P99 = 1.8, 2
 WHAT = f"durable begins over HTTP, {CONNECTIONS} connections"
 STALLS = "B1-stalls"
@@ -181,7 +181,7 @@ class Web(Process):
 class Once(Web):
     name = "once"
     store, store_options = "data", ""
-    loops = 0  # one for each core
+    loops = 0  # as few as carry the load
 
     def environment(self, directory):
         return {}
@@ -236,8 +236,8 @@ class Once(Web):
         return rate, requests
 
 
-class OneLoop(Once):
-    name, loops = "one-loop", 1
+class AllLoops(Once):
+    name, loops = "all-loops", CORES
 
 
 class Keyed(Once):
@@ -345,8 +345,8 @@ http {{
 class Floor(Web):
     """Durable before it answers, in the shape of Once, and nothing else (bench_floor.c)."""
 
-    def __init__(self, directory, tools, answer, appended, work_us=0, loops=CORES):
-        self.what = f"{work_us} µs of own code" if loops == CORES else f"{loops} loop"
+    def __init__(self, directory, tools, answer, appended, work_us=0, loops=1):
+        self.what = f"{work_us} µs of own code" if loops == 1 else f"{loops} loops"
         self.name = f"floor-{loops}-{work_us}us"
         super().__init__(directory, tools)
         self.port = free_port()
@@ -516,8 +516,8 @@ class Bench:
     def make(self, name):
         if name == "once":
             return Once(self.directory, self.tools, self.binary)
-        if name == "one-loop":
-            return OneLoop(self.directory, self.tools, self.binary)
+        if name == "all-loops":
+            return AllLoops(self.directory, self.tools, self.binary)
         if name == "stalling":
             return Stalling(self.directory, self.tools, self.binary)
         if name == "nginx":
@@ -533,7 +533,8 @@ class Bench:
         floors = [Floor(self.directory, self.tools, answer, BEGIN_BYTES, work_us)
             for work_us in FLOOR_WORK_US]
         if CORES > 1:
-            floors.append(Floor(self.directory, self.tools, answer, BEGIN_BYTES, loops=1))
+            floors.append(Floor(self.directory, self.tools, answer, BEGIN_BYTES,
+                loops=CORES))
         self.running.update((one.name, one) for one in floors)
         theirs, *found = take_turns([nginx, *floors], self.seconds, self.rounds)
         rows = [floor_row(FLOOR, "a durable begin", "nginx, a static 200", ours, theirs)
@@ -577,7 +578,7 @@ class Bench:
         """Why a row cannot be measured, by its id."""
         self.start("once")
         if CORES > 1 and self.wants("B1"):
-            self.start("one-loop")
+            self.start("all-loops")
         missing = {}
         for ident, name, _, _ in PEERS:
             try:
@@ -602,9 +603,9 @@ class Bench:
             disk = Disk(self.directory)
             half, runs = half_load(ours, self.seconds, **{"once": self.running["once"],
                 "nginx": self.running["nginx"], disk.name: disk})
-            if "one-loop" in turns:
-                print(json.dumps(rate_row(LOOP, f"{WHAT}, one loop", "begins/s", compared, None,
-                    turns["one-loop"], theirs)), flush=True)
+            if "all-loops" in turns:
+                print(json.dumps(rate_row(LOOPS, f"{WHAT}, {CORES} loops", "begins/s", compared,
+                    None, turns["all-loops"], theirs)), flush=True)
             for one in ({**result, **half},
                     cpu_row(CPU, "processor time of a durable begin", compared, BAR_CPU, ours,
                         theirs),

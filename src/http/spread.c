@@ -67,9 +67,6 @@ void conn_place(struct conn *conn)
 {
     struct http_server *server = conn->worker->server;
     unsigned spread = spread_now(server);
-    if (!conn_is_at_rest(conn)) {
-        return;
-    }
     struct worker *to = spread_next(server);
     if (to == conn->worker || conn_leave(conn, to)) {
         conn->spread = spread;

@@ -17,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { STEPS_MAX = 400, PIECES_MAX = 40, LOOPS = 2, BEHIND_MS = 5000 };
+enum { STEPS_MAX = 400, PIECES_MAX = 40, LOOPS = 2, BEHIND_MS = 5000, IDLE_MS = 9000 };
 
 /* What the stand-ins know. */
 static struct {
@@ -418,7 +418,9 @@ static void move_on(struct conn *conn)
         struct net_task *task = world.arrival;
         world.arrival = NULL;
         task->run(task);
-        ASSERT(conn->stream.is_closing || conn->deadline.at_ms > net_loop_now(conn->stream.loop));
+        /* Timed from now on, by the time of the loop that it came to. */
+        uint64_t now_ms = net_loop_now(conn->stream.loop);
+        ASSERT(conn->stream.is_closing || conn->deadline.at_ms == now_ms + IDLE_MS);
     }
 }
 
@@ -465,10 +467,24 @@ static void step(struct http_server *server, struct conn *conn, uint8_t what, st
     ASSERT(atomic_load(&server->open) == 1); /* CN9 */
 }
 
+/* The drain that ends it finds it in its list; or it is on its way, and is closed on arrival. */
+static void drain(struct http_server *server, struct conn *conn)
+{
+    bool is_away = conn->stream.is_away;
+    for (unsigned i = 0; i < LOOPS; i++) {
+        struct worker *worker = &server->workers[i];
+        bool is_here = !is_away && conn->worker == worker;
+        ASSERT((worker->conns.next == conn) == is_here); /* CN9 */
+        worker->is_draining = true;
+    }
+    move_on(conn);
+    ASSERT(!is_away || world.is_closed);
+}
+
 static void finish(struct http_server *server, struct conn *conn)
 {
     uint64_t begun = 0, ended = 0;
-    move_on(conn);
+    drain(server, conn);
     unblock(conn);
     conn_close(conn);
     ASSERT(world.is_closed);
@@ -542,7 +558,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .in_flight_bytes_max_mib = 1,
         .head_ms_max = 3000,
         .body_ms_max = 3000,
-        .idle_ms_max = 9000,
+        .idle_ms_max = IDLE_MS,
         .write_ms_max = 3000};
     server.limits.message.head_bytes_max = 2048;
     server.limits.message.body_bytes_max = 100000;

@@ -25,6 +25,7 @@ import stores  # noqa: E402
 BINARY = os.environ.get("ONCE_BIN") or str(ROOT / "build/once")
 LONG = bool(os.environ.get("ONCE_TEST_LONG"))
 LIGHT = bool(os.environ.get("ONCE_TEST_LIGHT"))  # with a sanitizer, which makes it much slower
+LIGHT_LOOPS = 2
 SANITIZER_REPORT = re.compile(r"(Address|Leak|Thread)Sanitizer|: runtime error: ")
 START_LINES = 4  # version, URL, store, write mode; what to paste may follow
 STDERR_SHOWN = 8000  # characters, when a test fails
@@ -198,6 +199,13 @@ class Server:
         return [BINARY, "serve", "--listen", "127.0.0.1:0", "--store",
             self.store, *self.options]
 
+    def loops(self):
+        """With a sanitizer several loops serve, where nobody says how many: by itself a server that
+        has little to do has no two threads that could meet."""
+        config = self.directory / "once.yaml"
+        is_said = "--loops" in self.options or (config.exists() and "loops" in config.read_text())
+        return {"ONCE_LOOPS": str(LIGHT_LOOPS)} if LIGHT and not is_said else {}
+
     @property
     def store(self):
         """The URL of its store, for other commands."""
@@ -207,7 +215,7 @@ class Server:
         """Wait until it is ready."""
         env = {name: value for name, value in os.environ.items() if not name.startswith("ONCE_")}
         with self.stderr_path.open("ab") as stderr:
-            self.process = subprocess.Popen(self.command(), env={**env, **self.env},
+            self.process = subprocess.Popen(self.command(), env={**env, **self.loops(), **self.env},
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
                 start_new_session=True)
         until = time.monotonic() + START_S

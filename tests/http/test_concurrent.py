@@ -67,7 +67,7 @@ def crowd(make_server):
     crowds = []
 
     def make(**how):
-        crowds.append(Crowd(make_server(**how)))
+        crowds.append(Crowd(make_server("--loops", "2", **how)))
         return crowds[-1]
 
     yield make

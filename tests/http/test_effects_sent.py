@@ -554,7 +554,7 @@ def test_concurrency_is_a_limit(make):
 
 def test_concurrency_is_a_limit_of_all_loops_together(make):
     """Each connection may be on a different loop, and each loop sends what came in on it."""
-    effects, provider = make(KEYED, "concurrency: 3")
+    effects, provider = make(KEYED, "concurrency: 3", more="loops: 4")
     provider.always = "slow"
     provider.slow_s = 0.01
 

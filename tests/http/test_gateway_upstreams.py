@@ -179,7 +179,7 @@ def test_a_reload_changes_how_many_connections_there_may_be(make_gateway, origin
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core, so one loop")
 def test_a_loop_whose_connections_are_in_use_counts_as_busy(make_gateway, origin):
-    gateway = make_gateway(gateway={"connections_max": 6})
+    gateway = make_gateway(gateway={"connections_max": 6}, more={"loops": 0})
     threads = []
     def hold(numbers):
         for number in numbers:

@@ -211,13 +211,13 @@ def judge(board):
 
 @pytest.mark.parametrize("faults", [False, True], ids=["undisturbed", "dropped connections"])
 def test_answers_have_an_order(make_server, faults):
-    server = make_server(config=fences.NO_LIMITS)
+    server = make_server("--loops", "2", config=fences.NO_LIMITS)
     seconds = 30 if LONG else 2 if LIGHT else 4
     judge(run_clients([server], "plain", faults, lambda: time.sleep(seconds)))
 
 
 def test_answers_have_an_order_though_the_server_is_killed(make_server):
-    server = make_server(config=fences.NO_LIMITS)
+    server = make_server("--loops", "2", config=fences.NO_LIMITS)
     source = random.Random(SEED)
 
     def kill_and_restart():

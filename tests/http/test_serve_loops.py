@@ -268,23 +268,21 @@ def test_a_connection_counts_once_wherever_it_is():
 
 def test_without_descriptors_a_connection_stays_where_it_is():
     with following() as server:
-        with server.connect() as client:
-            assert loop_of(client) == 0
-            pid = server.process.pid
-            limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-            used = max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 1, limits[1]))
-            settle(server, 2)
-            client.send(LOOP * 3)
-            assert {client.answer().body for _ in range(3)} == {b"0"}
-            assert loop_of(client) == 0 and server.stats()["moved"] == 0
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
-            settle(server, 3)
-            with server.connect() as other:  # one of two is placed elsewhere
-                for each in (client, other):
-                    loop_of(each)
-                found = {loop_of(client), loop_of(other)}
-            assert found - {0} and server.stats()["moved"] > 0
+        pair = moved_pair(server, None)
+        away = next(client for client in pair if loop_of(client) == 1)
+        pid, moved = server.process.pid, server.stats()["moved"]
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        used = max(int(each.name) for each in Path(f"/proc/{pid}/fd").iterdir())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 1, limits[1]))
+        settle(server, 1)
+        away.send(LOOP * 3)
+        assert [away.answer().body for _ in range(3)] == [b"1"] * 3
+        assert loop_of(away) == 1 and server.stats()["moved"] == moved
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        loop_of(away)
+        assert loop_of(away) == 0 and server.stats()["moved"] == moved + 1
+        for client in pair:
+            client.socket.close()
 
 
 def test_a_number_of_loops_by_hand_serves_whole_and_nothing_moves(kind):
@@ -398,7 +396,7 @@ def widens(server, timeout_s):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core, so one loop")
 def test_the_server_widens_under_load_and_narrows_after_it(make_server):
-    server = make_server(config=NO_LIMITS)
+    server = make_server(config="loops: 0\n" + NO_LIMITS)
     with server.wire() as wire:
         for i in range(200):
             assert wire.request("POST", "/v1/fences", begin_body(f"k{i}", i))[0] == 201
