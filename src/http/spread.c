@@ -225,6 +225,7 @@ void spread_turn(struct worker *worker)
 
 void spread_init(struct http_server *server)
 {
+    server->follows_load = server->follows_load && server->worker_count > 1;
     server->sampler.due = sample_due;
     width_init(&server->width, server->worker_count);
     atomic_store(&server->spread, server->follows_load ? 1 : server->worker_count);
