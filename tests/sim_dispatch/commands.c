@@ -424,8 +424,12 @@ void commands_step(struct sim_process *process)
                             : denies ? ASK_DENY
                                      : ASK_SUBMIT);
     sim->late = is_late && exchange->asked == ASK_SUBMIT ? -1 : sim->late;
-    if (exchange->asked == ASK_RESOLVE &&
-        (sim->commands[number].attempt == 0 || provider_is_calling(RECORD_COMMAND, number))) {
+    /* A call may be on its way, or, while it is in progress, be sent after the look: the answer to
+     * that question may be refused now, or arrive when the attempt is unknown. */
+    bool is_early = sim->commands[number].attempt == 0 ||
+                    sim->commands[number].status == RECORD_IN_PROGRESS ||
+                    provider_is_calling(RECORD_COMMAND, number);
+    if (exchange->asked == ASK_RESOLVE && is_early) {
         exchange->asked = ASK_READ; /* it is too early to tell */
     }
     ask_one(exchange);
