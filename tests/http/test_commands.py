@@ -186,6 +186,20 @@ def test_refusals_name_what_is_wrong(server, shop):
     assert not shop.calls
 
 
+def test_the_bounds_of_an_argument_belong_to_it(make_server):
+    server = make_server(config="""
+commands:
+  order.size:
+    class: I1
+    confirm: confirm
+    handler: "http://127.0.0.1:9/size"
+    args: {n: {type: integer, min: -2, max: 4}, s: {type: string, min: 2, max: 4}}
+""")
+    for args, status in (({"n": -2}, 202), ({"n": 4}, 202), ({"n": -3}, 422), ({"n": 5}, 422),
+            ({"s": "äö"}, 202), ({"s": "äöüß"}, 202), ({"s": "ä"}, 422), ({"s": "äöüßé"}, 422)):
+        assert submit(server, envelope("size", args=args))[0] == status, args
+
+
 def test_arguments_are_normalised_before_the_key(server, shop):
     _, _, first = submit(server, refund(currency=" eur", args={"phone": "0049 (30) 123-4567"}))
     status, _, again = submit(server, refund(currency="EUR", args={"phone": "+49301234567"}))

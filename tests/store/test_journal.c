@@ -444,6 +444,37 @@ static void must_exist_does_not_create(void **state)
     assert_int_equal(store_open("journal:/nonexistent/x/y", NULL, &store, &err), E_UNAVAILABLE);
 }
 
+static bool count_one(void *context, const struct entry *entry)
+{
+    (void)entry;
+    ++*(unsigned *)context;
+    return true;
+}
+
+/* Segments are passed over by the time of the one after them: that is no time to skip. */
+static void entries_of_one_moment_are_found_in_every_segment(void **state)
+{
+    struct place *place = *state;
+    enum { COUNT = 100 };
+    char url[512];
+    struct err err = {0};
+    struct journal_info info;
+    (void)snprintf(
+        url, sizeof url, "journal:%s?segment=64KiB&snapshot=64KiB&background=off", place->data);
+    struct store *store = open_url(url, NULL);
+    for (unsigned i = 0; i < COUNT; i += 10) {
+        fill(store, i, 10, &place->arena);
+        assert_int_equal(kit_maintain(store, KIT_NOW, &err), OK);
+    }
+    assert_int_equal(journal_info(store, &info, &err), OK);
+    assert_true(info.segments > 3);
+    struct entry_range range = {.from_ms = KIT_NOW};
+    unsigned count = 0;
+    assert_int_equal(store->ops->entries(store, &range, count_one, &count, &err), OK);
+    assert_int_equal(count, COUNT);
+    assert_int_equal(kit_close(store), OK);
+}
+
 static void a_saved_index_is_never_needed(void **state)
 {
     struct place *place = *state;
@@ -1422,6 +1453,7 @@ int main(void)
         ON(a_second_process_is_told_who_has_it),
         ON(a_reader_is_not_shown_what_was_before_the_damage),
         ON(must_exist_does_not_create),
+        ON(entries_of_one_moment_are_found_in_every_segment),
         ON(a_saved_index_is_never_needed),
         ON(a_saved_index_does_not_count_twice),
         ON(an_older_image_is_noticed_by_its_witness),
