@@ -95,12 +95,46 @@ void dispatch_plan_use(struct dispatch *dispatch, struct dispatch_plan *plan)
 
 /* ---- arrivals ------------------------------------------------------------------------------ */
 
+/* Under the lock. A person may have asked for the attempt that a resting job waits for. */
+static void wake_soon(const struct job *job)
+{
+    struct dispatch_worker *worker = job->worker;
+    if (job->state != JOB_RESTING || worker->wake_count == WAKES_MAX) {
+        return;
+    }
+    worker->wakes[worker->wake_count++] = job->operation_id;
+    if (worker->wake_count == 1) {
+        net_loop_post(worker_loop(worker), &worker->wake);
+    }
+}
+
+/* On the loop that has their deadlines. */
+static void wake_here(struct net_task *task)
+{
+    struct dispatch_worker *worker = CONTAINER_OF(task, struct dispatch_worker, wake);
+    struct dispatch *dispatch = worker->dispatch;
+    dispatch_lock(dispatch);
+    for (size_t i = 0; i < worker->wake_count && !atomic_load(&dispatch->is_draining); i++) {
+        struct job *job = job_find(dispatch, &worker->wakes[i]);
+        if (job != NULL && job->state == JOB_RESTING && job->worker == worker) {
+            net_wheel_remove(&worker_loop(worker)->wheel, &job->deadline);
+            job_found(job);
+        }
+    }
+    worker->wake_count = 0;
+    dispatch_unlock(dispatch);
+    dispatch_pump(worker);
+}
+
 /* Add a job that was just offered. Under the lock. */
 static void take_offered(struct job *job)
 {
     struct dispatch *dispatch = job->dispatch;
-    if (atomic_load(&dispatch->is_draining) || job_find(dispatch, &job->operation_id) != NULL ||
-        !job_fits(job)) {
+    const struct job *other = job_find(dispatch, &job->operation_id);
+    if (other != NULL) {
+        wake_soon(other);
+    }
+    if (atomic_load(&dispatch->is_draining) || other != NULL || !job_fits(job)) {
         job_drop(job); /* DJ2 */
     } else {
         job_enter(job);
@@ -346,6 +380,7 @@ static void take_due(struct dispatch *dispatch, const struct store_due *due)
     if (job != NULL) {
         /* A job that is queued or yet to be read will see the current record anyway. */
         job->is_due_again = job->state != JOB_QUEUED && job->state != JOB_FOUND;
+        wake_soon(job);
         return;
     }
     job = job_new(dispatch, &due->operation_id);
@@ -546,7 +581,8 @@ static struct dispatch_worker *workers_new(struct dispatch *dispatch, unsigned c
             .pump_deadline = {.due = on_pump},
             .start_deadline = {.due = on_start_late},
             .oldest_deadline = {.due = on_oldest},
-            .cut = {.run = cut_here}};
+            .cut = {.run = cut_here},
+            .wake = {.run = wake_here}};
         dispatch->worker_count = i + 1;
     }
     return workers;

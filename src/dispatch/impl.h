@@ -36,7 +36,8 @@
  *   DJ1 a QUEUED job is in a lane of its target and has no run. A FOUND job is in the list of found
  *       jobs. A RESTING job has a deadline. CLAIMING, CALLING, SETTLING and READING have a run.
  *   DJ2 a record has at most one job (the table by id). If its due is found meanwhile, the job
- *       notes it and reads the record again when it is over: no due is lost. A job from job_start
+ *       notes it and reads the record again when it is over: no due is lost. A RESTING one reads it
+ *       at once, because its pause may have been cut short. A job from job_start
  *       is in the table when its record has an id: once it is enqueued durably (on_claimed_with).
  *   DJ3 CALLING has a grant of this process and settles under its fence, or it is a question (P6).
  *       Nothing is sent when the lease no longer covers the call (P1): run.c, check_lease.
@@ -94,6 +95,8 @@ enum {
                                           it the next: fewer would cost wake-ups under any load */
     TENANT_BUCKETS = 64,               /* of one target, by the tenant's name */
     FOUND_MAX = 1 << 11,               /* dues in transit from the engine's thread */
+    WAKES_MAX = 64,                    /* jobs of one loop whose rest is about to end early; others
+                                          rest until their time */
     CONCURRENCY_USUAL = 64,
     CALL_MEAN_OF = 16,     /* calls of a moving mean */
     ORDER_MS = 200,        /* until a job asks again whether the one before it is over, when that is
@@ -235,6 +238,9 @@ struct dispatch_worker {
     struct net_deadline pump_deadline;   /* a rate or a breaker lets the next one begin */
     struct net_deadline oldest_deadline; /* when to update the gauges */
     struct net_task cut;
+    struct net_task wake;          /* end the rest of … */
+    struct op_id wakes[WAKES_MAX]; /* … these, which belong to its loop; under the lock */
+    size_t wake_count;
 };
 
 struct dispatch {

@@ -348,3 +348,18 @@ def test_a_call_that_a_crash_cut_off_counts_from_its_creation(make_server, make_
     until(lambda: effects.all("&uncertain=true"), "not uncertain", GONE_S)
     time.sleep(1)
     assert provider.effects == {"k": 1}
+
+
+def test_a_retry_does_not_wait_for_the_pause_to_end(make_server, make_provider):
+    """The effect rests in the dispatcher's memory until its next attempt."""
+    provider = make_provider(keeps=True)
+    provider.retry_after = "30"
+    effects = Effects(make_server(config=config_of(provider, KEYED)))
+    provider.script("k", "503")
+    one = effects.put("k")
+    until(lambda: "next_attempt_at" in effects.show(one) and effects.show(one)["attempt"] == 1,
+        "it was not sent")
+    began = time.monotonic()
+    assert effects.server.request("POST", f"/v1/effects/{one}/retry", {"reason": "now"})[0] == 200
+    effects.settled(one, ACKNOWLEDGED)
+    assert time.monotonic() - began < 15
