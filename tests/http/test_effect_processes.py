@@ -346,7 +346,7 @@ def test_a_call_that_a_crash_cut_off_counts_from_its_creation(make_server, make_
     provider.kill = None
     effects.server.start()
     until(lambda: effects.all("&uncertain=true"), "not uncertain", GONE_S)
-    time.sleep(1)
+    time.sleep(4)  # several looks of the janitor
     assert provider.effects == {"k": 1}
 
 
