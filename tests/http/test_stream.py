@@ -589,17 +589,17 @@ def test_a_long_stream_does_not_keep_the_loop_from_the_others():
         for client in streams:
             client.send(get("/stream?60000000", "Connection: close"))
         threads = [in_thread(lambda i=i: drink(i)) for i in range(len(streams))]
-        slowest = 0
+        passed_by = 0  # bytes of the streams, during the longest of the others' requests
         with server.connect() as client:
             while any(thread.is_alive() for thread in threads):
-                begin = time.monotonic()
+                before = sum(sizes)
                 client.send(GET)
                 assert client.answer().body == b"ok"
-                slowest = max(slowest, time.monotonic() - begin)
+                passed_by = max(passed_by, sum(sizes) - before)
         for thread in threads:
             thread.join()
         assert all(size > 60000000 for size in sizes)
-        assert slowest < 3
+        assert passed_by < 60000000  # a third of all
 
 
 # ------------------------------------------------------------------------------- drain and TLS --
