@@ -590,9 +590,12 @@ def test_an_engine_that_stopped_ends_the_process_with_70(bad_disk, tmp_path, way
     server = bad_disk(way).ready()
     assert server.begin("a")[0] == 201
     (tmp_path / "fail").touch()
-    status, problem = server.begin("b")
-    assert status >= 500 and problem["effect"] != "no", problem
-    assert "once-data" not in problem["detail"], "it tells where the store is"
+    try:
+        status, problem = server.begin("b")
+        assert status >= 500 and problem["effect"] != "no", problem
+        assert "once-data" not in problem["detail"], "it tells where the store is"
+    except (urllib.error.URLError, ConnectionError):
+        pass  # the journal's own writes met the fault first: it has ended, and nobody was answered
     assert server.process.wait(timeout=WAIT_S) == 70
     assert server.await_event("engine_stopped")["level"] == "error"
     (tmp_path / "fail").unlink()
