@@ -366,10 +366,11 @@ class Load:
 
 
 def prefer(server):
-    """Its threads come before those of other programs, where that is allowed."""
+    """Its threads come before those of other programs, where that is allowed: a nice value has no
+    effect beside programs of other sessions."""
     try:
         for task in Path(f"/proc/{server.pid}/task").iterdir():
-            os.setpriority(os.PRIO_PROCESS, int(task.name), -15)
+            os.sched_setscheduler(int(task.name), os.SCHED_RR, os.sched_param(1))
     except PermissionError:
         pass
 
@@ -407,7 +408,7 @@ def test_the_server_widens_under_load_and_narrows_after_it(make_server):
     for turn in range(2):
         load = Load(server, turn)
         try:
-            is_wide, share = widens(server, 60)
+            is_wide, share = widens(server, 20)
             if not is_wide and share < 0.9:
                 pytest.skip(f"other programs leave a loop {share:.2f} of a core at most")
             assert is_wide
