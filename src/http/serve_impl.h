@@ -434,7 +434,7 @@ void spread_set(struct http_server *server, unsigned serving);
 unsigned spread_serving(const struct http_server *server);
 /* A connection that was accepted on this loop, for any. */
 void conn_accept(struct worker *worker, unsigned listener, int fd, struct slice peer);
-/* IDLE at rest, after a request, with a different server->spread: it may go to a different loop. */
+/* IDLE, after a request, with a different server->spread: it may go to a different loop. */
 void conn_place(struct conn *conn);
 /* It has left its loop. */
 void conn_left(struct net_stream *stream);

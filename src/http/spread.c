@@ -67,6 +67,9 @@ void conn_place(struct conn *conn)
 {
     struct http_server *server = conn->worker->server;
     unsigned spread = spread_now(server);
+    if (!conn_is_at_rest(conn)) {
+        return; /* a list of its loop has it, and leads here again */
+    }
     struct worker *to = spread_next(server);
     if (to == conn->worker || conn_leave(conn, to)) {
         conn->spread = spread;

@@ -257,7 +257,7 @@ static void job_streams(struct http_exchange *exchange)
     }
     bool is_long = manner(exchange) == 'l';
     world.is_streaming = true;
-    world.pieces = PIECES_MAX;
+    world.pieces = manner(exchange) == 't' ? 3 : PIECES_MAX;
     http_answer_stream(exchange, is_long ? PIECES_MAX / 2 * 8002 : HTTP_LENGTH_CHUNKED);
 }
 
@@ -308,6 +308,7 @@ static void begin(void *context, struct http_exchange *exchange)
         job_begin(exchange);
         job_finish();
         break;
+    case 't':
     case 'R':
         job_begin(exchange);
         world.is_whole = true; /* nothing of the body comes */
@@ -445,7 +446,13 @@ static void step(struct http_server *server, struct conn *conn, uint8_t what, st
         world.is_dead = world.is_dead || what == 240;
         world.is_poor = what == 248;
         break;
-    case 1: unblock(conn); break;
+    case 1:
+        if (what >= 128) { /* both before the turn of its loop ends */
+            answer_kept();
+            job_goes_on(what);
+        }
+        unblock(conn);
+        break;
     case 2:
         answer_kept();
         job_goes_on(what);
