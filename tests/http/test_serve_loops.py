@@ -223,7 +223,7 @@ def moved_pair(server, tls):
     """Two that were accepted on one loop; one of them has moved, and was not used since."""
     settle(server, 1)
     pair = [server.connect(tls=tls) for _ in range(2)]
-    before = server.stats()["moved"]
+    before = server.wait_for(open=2)["moved"]  # accepted, not only connected
     settle(server, 2)
     assert [loop_of(client) for client in pair] == [0, 0]
     server.wait_for(moved=before + 1)
