@@ -73,12 +73,16 @@ struct engine_call {
     struct slice request_body; /* to store with a begin; empty: none */
     struct slice outcome_body; /* to store with a seal or resolve; empty: none */
     int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
-    bool needs_previous;       /* it depends on the call before it in its group (below) */
-    bool claims_previous;      /* it claims what the call before it in its group enqueues (below) */
-    struct query *query;       /* instead of a request: read from the store (query.h) */
-    const struct note *note;   /* instead of a request: add this to the evidence (note.h) */
-    void *context;             /* the caller's */
-    struct arena *arena;       /* for the answer's bytes; shared only by calls of one group */
+    bool
+        replays_only; /* a begin without what a grant needs: if the decision would be anything but a
+                          replay, nothing is decided, not even in the evidence, and err is E_STALE.
+                          Not in a group */
+    bool needs_previous;     /* it depends on the call before it in its group (below) */
+    bool claims_previous;    /* it claims what the call before it in its group enqueues (below) */
+    struct query *query;     /* instead of a request: read from the store (query.h) */
+    const struct note *note; /* instead of a request: add this to the evidence (note.h) */
+    void *context;           /* the caller's */
+    struct arena *arena;     /* for the answer's bytes; shared only by calls of one group */
     void (*done)(struct engine_call *call); /* must not block */
     /* Set: done and waits may run on any thread that leads, also inside engine_submit_lead.
      * NULL: only on the engine's own threads, as always with a query. */
@@ -116,7 +120,7 @@ struct engine_call {
  * all else becomes zero, of err what is read. */
 static inline void engine_call_again(struct engine_call *call)
 {
-    const size_t from = offsetof(struct engine_call, needs_previous);
+    const size_t from = offsetof(struct engine_call, replays_only);
     const size_t after = offsetof(struct engine_call, decision);
     memset((char *)call + from, 0, offsetof(struct engine_call, err) - from);
     err_clear(&call->err);
@@ -126,7 +130,7 @@ static inline void engine_call_again(struct engine_call *call)
 /* Make all members zero; of err what is read. */
 static inline void engine_call_clear(struct engine_call *call)
 {
-    memset(call, 0, offsetof(struct engine_call, needs_previous));
+    memset(call, 0, offsetof(struct engine_call, replays_only));
     engine_call_again(call);
 }
 

@@ -403,6 +403,10 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
     }
     keep_lease(step);
     decide_into(step->found, &call->request, step->moment, &call->decision);
+    if (call->replays_only && call->decision.kind != DECISION_DUPLICATE_REPLAYED) {
+        ASSERT(step->claims == NULL && !call->needs_previous);
+        return err_set(&call->err, E_STALE, "it is no replay"), OK;
+    }
     if (call->decision.kind == DECISION_IN_PROGRESS && call->wait_ms > 0) {
         call->parked = true;
         return OK;

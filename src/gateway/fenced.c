@@ -48,8 +48,8 @@ static const struct {
     unsigned outs;
 } states[] = {
     [FENCED_READING] = {TO(ASKED) | TO(ANSWERED), false, OUT(READY)},
-    [FENCED_ASKED] = {TO(RECONCILING) | TO(FORWARDED) | TO(SETTLING) | TO(ANSWERED), true,
-        OUT(READY)},
+    [FENCED_ASKED] = {TO(ASKED) | TO(RECONCILING) | TO(FORWARDED) | TO(SETTLING) | TO(ANSWERED),
+        true, OUT(READY)},
     [FENCED_RECONCILING] = {TO(ASKED), false, OUT(READY)},
     [FENCED_FORWARDED] = {TO(SETTLING) | TO(SEALING), false,
         OUT(READY) | OUT(CALLING) | OUT(CAPTURING)},
@@ -339,7 +339,7 @@ void fenced_handle(struct gateway_request *request)
     if (request->route->key == CONFIG_KEY_JSON && !take_body_key(fenced, body)) {
         return;
     }
-    status = fenced_make_begin(fenced, body);
+    status = fenced_make_begin(fenced, body, FENCED_SHORT);
     if (status != OK) {
         refuse_fault(fenced, status, REFUSAL_REQUEST);
         return;
@@ -476,12 +476,34 @@ static void granted(struct fenced *fenced, const struct record *record)
     forward(fenced);
 }
 
+/* The key was known, and the engine has no replay for it: it expired, was released, or is that of a
+ * different body now. Nothing was decided yet. */
+static void ask_whole(struct fenced *fenced)
+{
+    struct engine_call *engine = &fenced->call.engine;
+    struct slice body;
+    fenced_forget(fenced);
+    engine_call_again(engine);
+    enum status status = whole_body(fenced, &body);
+    status = status == OK ? fenced_make_begin(fenced, body, FENCED_WHOLE) : status;
+    if (status != OK) {
+        (void)err_set(&engine->err, status, "%s", fenced->fault.text);
+        refuse_engine(fenced);
+        return;
+    }
+    ask(fenced);
+}
+
 static void decided(void *context, struct http_exchange *exchange)
 {
     (void)context;
     struct fenced *fenced = resumed(exchange);
     const struct engine_call *engine = &fenced->call.engine;
     const struct record *record = &engine->decision.next;
+    if (engine->replays_only && engine->err.status == E_STALE) {
+        ask_whole(fenced);
+        return;
+    }
     if (engine->err.status != OK) {
         refuse_engine(fenced);
         return;
@@ -492,7 +514,10 @@ static void decided(void *context, struct http_exchange *exchange)
     }
     switch (engine->decision.kind) {
     case DECISION_FIRST_SEEN: granted(fenced, record); break;
-    case DECISION_DUPLICATE_REPLAYED: fenced_replay(fenced); break;
+    case DECISION_DUPLICATE_REPLAYED:
+        fenced_learn(fenced);
+        fenced_replay(fenced);
+        break;
     case DECISION_IN_PROGRESS:
         fenced_refuse(fenced,
             &(struct refusal){.kind = REFUSAL_IN_PROGRESS, .retry_after_ms = 1000}, "in_progress");
@@ -565,6 +590,9 @@ static void refuse_unsealed(struct fenced *fenced)
 /* The operation is settled, durably, or can never be. */
 static void answer_settled(struct fenced *fenced)
 {
+    if (is_settled(fenced) && fenced->call.engine.decision.kind == DECISION_SEALED) {
+        fenced_learn(fenced);
+    }
     bool is_answered = fenced->out.point == OUTCALL_ANSWERED && fenced->out.status > 0;
     fenced_report(fenced, is_answered ? fenced->out.status : 0);
     if (fenced->is_live) {

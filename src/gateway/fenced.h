@@ -15,6 +15,7 @@
  *   READING → ASKED          ask             body and fingerprint are here; the begin is submitted
  *   ASKED → RECONCILING      held_unknown    the upstream is asked whether it happened
  *   RECONCILING → ASKED      ask             it said so, or did not
+ *   ASKED → ASKED            ask             it is no replay, though its key was known (known.h)
  *   ASKED → FORWARDED        forward         the grant is durable
  *   ASKED → SETTLING         release_unsent  granted, and nothing could be sent
  *   FORWARDED → SETTLING     on_done         its last word came, or it failed
@@ -103,9 +104,15 @@ void fenced_end(struct fenced *fenced, unsigned status);
 enum status fenced_key_from_head(struct fenced *fenced) MUST_CHECK;
 enum status fenced_key_from_body(struct fenced *fenced, struct slice body) MUST_CHECK;
 
-/* fenced_compose.c: make the begin, in fenced->call, for the request with this body. E_INVALID,
- * E_NOMEM: with fault. */
-enum status fenced_make_begin(struct fenced *fenced, struct slice body) MUST_CHECK;
+/* fenced_compose.c: make the begin, in fenced->call, for the request with this body. What is known
+ * of its key may shorten that: then the engine is asked for a replay alone (replays_only), and
+ * where that fails the begin is made whole. E_INVALID, E_NOMEM: with fault. */
+enum fenced_how { FENCED_SHORT, FENCED_WHOLE };
+enum status fenced_make_begin(
+    struct fenced *fenced, struct slice body, enum fenced_how how) MUST_CHECK;
+/* The operation of the request's key is sealed; it was not replayed. */
+void fenced_learn(const struct fenced *fenced);
+void fenced_forget(const struct fenced *fenced);
 /* Whether the call can still end before the lease of its grant does. It may not if the loop or the
  * engine stood still since the grant; then nothing must be sent. */
 bool fenced_lease_covers_call(const struct fenced *fenced);

@@ -3,6 +3,7 @@
  */
 #include "engine/request_builder.h"
 #include "gateway/fenced.h"
+#include "gateway/known.h"
 
 enum { LEASE_MARGIN_MS = 5000 }; /* by which a lease outlasts the call, at least */
 
@@ -11,7 +12,7 @@ static void keyed(const void *context, const struct digest *plain, struct digest
     engine_fingerprint(context, plain, ret_keyed);
 }
 
-static enum status read_form(struct fenced *fenced, struct slice body)
+static enum status read_form(struct fenced *fenced, struct slice body, enum fenced_how how)
 {
     const struct gateway_request *request = &fenced->request;
     const struct http_head *head = request->exchange->head;
@@ -28,7 +29,11 @@ static enum status read_form(struct fenced *fenced, struct slice body)
         .redact = route->redact,
         .redact_count = route->redact_count,
         .keyed = keyed,
-        .context = door_engine(request->gateway->door)};
+        .context = door_engine(request->gateway->door),
+        .known = how == FENCED_WHOLE
+                     ? NULL
+                     : known_find(gateway_known(request), &fenced->call.engine.request.key.hash,
+                           request->config->number)};
     enum status status = OK;
     if (http_find_single(head, SLICE_LIT("Content-Type"), &type)) {
         status = request_form_content_type(type, arena, &parts.content_type);
@@ -88,7 +93,6 @@ static int64_t wait_of(const struct fenced *fenced)
 static enum status put_begin(struct fenced *fenced)
 {
     const struct config_route *route = fenced->request.route;
-    const struct request_form *form = &fenced->form;
     struct engine_call *engine = &fenced->call.engine;
     struct request *begin = &engine->request;
     begin->kind = REQUEST_BEGIN;
@@ -100,11 +104,6 @@ static enum status put_begin(struct fenced *fenced)
     begin->policy.lease_ms = lease_of(route);
     begin->policy.on_unknown = (enum on_unknown)route->on_unknown;
     engine->wait_ms = wait_of(fenced);
-    builder_fingerprint(
-        engine, door_engine(fenced->request.gateway->door), &form->fingerprint, form->version);
-    struct digest digest;
-    digest_sha256(form->kept.data, form->kept.len, &digest);
-    builder_keep(engine, form->kept, &digest);
     enum status status = put_key(fenced, begin);
     return status == OK ? builder_trace(NULL, fenced->request.exchange->request_id,
                               fenced->request.traceparent, &fenced->request.mem, &begin->trace,
@@ -112,9 +111,40 @@ static enum status put_begin(struct fenced *fenced)
                         : status;
 }
 
-enum status fenced_make_begin(struct fenced *fenced, struct slice body)
+/* What is compared, and what is kept. A body that is known is not kept: the engine must not grant
+ * this begin. */
+static void put_form(struct fenced *fenced)
 {
-    enum status status = read_form(fenced, body);
-    status = status == OK ? gateway_request_trace(&fenced->request) : status;
-    return status == OK ? put_begin(fenced) : status;
+    const struct request_form *form = &fenced->form;
+    struct engine_call *engine = &fenced->call.engine;
+    builder_fingerprint(
+        engine, door_engine(fenced->request.gateway->door), &form->fingerprint, form->body.version);
+    engine->replays_only = form->is_known;
+    if (!form->is_known) {
+        struct digest digest;
+        digest_sha256(form->kept.data, form->kept.len, &digest);
+        builder_keep(engine, form->kept, &digest);
+    }
+}
+
+enum status fenced_make_begin(struct fenced *fenced, struct slice body, enum fenced_how how)
+{
+    enum status status = gateway_request_trace(&fenced->request);
+    status = status == OK ? put_begin(fenced) : status;
+    status = status == OK ? read_form(fenced, body, how) : status;
+    if (status == OK) {
+        put_form(fenced);
+    }
+    return status;
+}
+
+void fenced_learn(const struct fenced *fenced)
+{
+    known_learn(gateway_known(&fenced->request), &fenced->call.engine.request.key.hash,
+        fenced->request.config->number, &fenced->form.body);
+}
+
+void fenced_forget(const struct fenced *fenced)
+{
+    known_forget(gateway_known(&fenced->request), &fenced->call.engine.request.key.hash);
 }

@@ -26,18 +26,23 @@ struct body_reading {
     struct arena marks; /* holds the values that pointers find in it */
     struct mem lasting; /* the request's arena */
     struct buf text;    /* the form that is compared, if it is canonical; with the tree */
-    struct digest body; /* SHA-256 of the body as received */
-    struct digest form; /* SHA-256 of the form that is compared */
-    enum fingerprint_version version;
+    struct request_form_body body;
 };
 
 /* ---- the body's form ----------------------------------------------------------------------- */
 
+/* The same bytes, read as the same type, have the same form. */
+static bool is_known(const struct body_reading *r)
+{
+    const struct request_form_body *known = r->from->known;
+    return known != NULL && known->is_json == r->body.is_json &&
+           digest_equal(&known->received, &r->body.received);
+}
+
 static enum status read_tree(struct body_reading *r)
 {
     struct slice body = r->from->body;
-    if (body.len == 0 || body.len > LIMIT_JSON_BYTES_MAX ||
-        !request_form_is_json(r->from->content_type)) {
+    if (body.len == 0 || body.len > LIMIT_JSON_BYTES_MAX || !r->body.is_json) {
         return OK;
     }
     enum status status = json_read(body, r->trees, &r->tree, NULL);
@@ -60,19 +65,19 @@ static enum status hash_canonical(struct body_reading *r, const struct json_mask
     }
     if (status == OK) {
         if (slice_equal(buf_view(&r->text), r->from->body)) {
-            r->form = r->body; /* it came in canonical form */
+            r->body.form = r->body.received; /* it came in canonical form */
         } else {
-            digest_sha256(r->text.data, r->text.len, &r->form);
+            digest_sha256(r->text.data, r->text.len, &r->body.form);
         }
-        r->version = FINGERPRINT_CANONICAL;
+        r->body.version = FINGERPRINT_CANONICAL;
     }
     return status;
 }
 
 static enum status make_form(struct body_reading *r)
 {
-    r->form = r->body;
-    r->version = FINGERPRINT_RAW;
+    r->body.form = r->body.received;
+    r->body.version = FINGERPRINT_RAW;
     if (r->tree == NULL) {
         return OK;
     }
@@ -102,7 +107,7 @@ static enum status make_fingerprint(const struct body_reading *r, struct digest 
     static const char label[] = "once-request-1";
     const struct request_form_parts *from = r->from;
     unsigned char has_query = from->has_query;
-    unsigned char version = (unsigned char)r->version;
+    unsigned char version = (unsigned char)r->body.version;
     struct buf parts;
     buf_init(&parts, &r->lasting,
         from->method.len + from->path.len + from->query.len + from->content_type.len +
@@ -114,7 +119,7 @@ static enum status make_fingerprint(const struct body_reading *r, struct digest 
     put_part(&parts, from->query.data, from->query.len);
     put_part(&parts, from->content_type.data, from->content_type.len);
     put_part(&parts, &version, sizeof version);
-    put_part(&parts, r->form.bytes, sizeof r->form.bytes);
+    put_part(&parts, r->body.form.bytes, sizeof r->body.form.bytes);
     enum status status = buf_status(&parts);
     ASSERT(status != E_LIMIT);
     if (status == OK) {
@@ -146,7 +151,8 @@ static enum status put_body(struct body_reading *r, struct buf *out)
 {
     struct json_mask marks;
     buf_str(out, "\"body\":");
-    if (r->version == FINGERPRINT_CANONICAL && r->from->ignore_count + r->from->redact_count == 0) {
+    if (r->body.version == FINGERPRINT_CANONICAL &&
+        r->from->ignore_count + r->from->redact_count == 0) {
         buf_slice(out, buf_view(&r->text)); /* the form that is compared is the whole body */
         return buf_status(out);
     }
@@ -170,7 +176,7 @@ static enum status put_kept(struct body_reading *r, bool with_body, struct buf *
         }
         json.comma = true;
     }
-    from->keyed(from->context, &r->body, &keyed);
+    from->keyed(from->context, &r->body.received, &keyed);
     jsonw_str(&json, "body_digest", digest_put_hex(hex, &keyed));
     jsonw_bytes(&json, "content_type", from->content_type);
     jsonw_bytes(&json, "method", from->method);
@@ -214,13 +220,20 @@ enum status request_form_read(
     r.trees = is_small ? arena : &r.own;
     arena_init(&r.marks, arena->mem, MARKS_BYTES_MAX);
     buf_init(&r.text, is_small ? &r.lasting : arena->mem, payload_form_bytes_max(from->body.len));
-    digest_sha256(from->body.data, from->body.len, &r.body);
-    enum status status = read_tree(&r);
-    status = status == OK ? make_form(&r) : status;
+    digest_sha256(from->body.data, from->body.len, &r.body.received);
+    r.body.is_json = request_form_is_json(from->content_type);
+    asked.is_known = is_known(&r);
+    enum status status = OK;
+    if (asked.is_known) {
+        r.body = *from->known;
+    } else {
+        status = read_tree(&r);
+        status = status == OK ? make_form(&r) : status;
+        status = status == OK ? keep(&r, &asked.kept) : status;
+    }
     status = status == OK ? make_fingerprint(&r, &asked.fingerprint) : status;
-    status = status == OK ? keep(&r, &asked.kept) : status;
     if (status == OK) {
-        asked.version = r.version;
+        asked.body = r.body;
         *ret_asked = asked;
     }
     buf_release(&r.text);

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "gateway/impl.h"
+#include "gateway/known.h"
 #include "gateway/reconcile_schedule.h"
 #include "gateway/request_form.h"
 
@@ -13,6 +14,7 @@ struct gateway_loop {
     struct net_task cut; /* first: the task of gateway_cut */
     struct gateway *gateway;
     unsigned loop;
+    struct known *known;
 };
 
 enum status gateway_reload_prepare(struct gateway *gateway, struct config *config,
@@ -74,6 +76,21 @@ bool gateway_is_idle(const struct gateway *gateway)
            upstreams_is_idle(gateway->upstreams);
 }
 
+/* E_NOMEM: with some of them made. */
+static enum status make_loops(struct gateway *gateway, struct err *err)
+{
+    gateway->own = mem_zalloc(gateway->mem, gateway->loops, sizeof *gateway->own);
+    bool is_made = gateway->own != NULL;
+    for (unsigned i = 0; is_made && i < gateway->loops; i++) {
+        gateway->own[i].cut.run = cut_here;
+        gateway->own[i].gateway = gateway;
+        gateway->own[i].loop = i;
+        gateway->own[i].known = known_new(gateway->mem);
+        is_made = gateway->own[i].known != NULL;
+    }
+    return is_made ? OK : err_set(err, E_NOMEM, "out of memory");
+}
+
 enum status gateway_new(
     const struct gateway_options *options, struct gateway **ret_gateway, struct err *err)
 {
@@ -88,17 +105,12 @@ enum status gateway_new(
     gateway->spool_dir = options->spool_dir;
     clock_system(&gateway->clock);
     gateway->spooled.setting = "gateway.spool_max";
+    atomic_init(&gateway->configs, 0);
     atomic_init(&gateway->is_cut, false);
     atomic_init(&gateway->busy, 0);
     atomic_init(&gateway->in_engine, 0);
     (void)pthread_mutex_init(&gateway->lock, NULL);
-    gateway->own = mem_zalloc(mem, options->loops, sizeof *gateway->own);
-    for (unsigned i = 0; gateway->own != NULL && i < options->loops; i++) {
-        gateway->own[i].cut.run = cut_here;
-        gateway->own[i].gateway = gateway;
-        gateway->own[i].loop = i;
-    }
-    enum status status = gateway->own == NULL ? err_set(err, E_NOMEM, "out of memory") : OK;
+    enum status status = make_loops(gateway, err);
     status = status == OK ? upstreams_new(mem, options->loops, &gateway->upstreams, err) : status;
     status = status == OK ? schedule_new(gateway, &gateway->schedule, err) : status;
     status =
@@ -110,6 +122,11 @@ enum status gateway_new(
     atomic_store(&gateway->spooled.max, gateway->config->settings->spool_bytes_max);
     *ret_gateway = gateway;
     return OK;
+}
+
+struct known *gateway_known(const struct gateway_request *request)
+{
+    return request->gateway->own[request->exchange->loop].known;
 }
 
 void gateway_attach(struct gateway *gateway, struct http_server *server)
@@ -136,6 +153,9 @@ void gateway_free(struct gateway *gateway)
     gateway_config_drop(gateway, gateway->config);
     upstreams_free(gateway->upstreams);
     (void)pthread_mutex_destroy(&gateway->lock);
+    for (unsigned i = 0; gateway->own != NULL && i < gateway->loops; i++) {
+        known_free(gateway->own[i].known);
+    }
     mem_free(gateway->mem, gateway->own);
     mem_free(gateway->mem, gateway);
 }

@@ -168,6 +168,7 @@ enum status gateway_config_new(struct gateway *gateway, struct config *config,
     made->whole = config_hold(config);
     made->settings = &config->gateway;
     made->holders = 1;
+    made->number = atomic_fetch_add(&gateway->configs, 1) + 1;
     enum status status = principals_new(gateway->mem, made->settings, &made->principals, err);
     status = status == OK ? read_results(gateway, made, err) : status;
     status = status == OK ? read_credentials(gateway, made, err) : status;

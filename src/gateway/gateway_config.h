@@ -26,6 +26,7 @@ struct route_results {
 };
 
 struct gateway_config {
+    uint64_t number;      /* no other configuration of this gateway has it; from 1 on */
     struct config *whole; /* held */
     const struct config_gateway *settings;
     struct principals *principals;

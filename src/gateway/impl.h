@@ -17,6 +17,7 @@
 #include "outcall/outcall.h"
 #include "outcall/quiet.h"
 
+struct known;
 struct reconciling;
 struct schedule;
 
@@ -30,6 +31,7 @@ struct gateway {
     struct gateway_loop *own;      /* of each loop */
     pthread_mutex_t lock;          /* guards config, its holders, reconciling and watch */
     struct gateway_config *config; /* for requests that begin now */
+    _Atomic uint64_t configs;      /* made so far */
     struct upstreams *upstreams;
     struct reconciling *reconciling; /* questions to upstreams about unknown operations */
     unsigned reconciling_count;
@@ -59,7 +61,8 @@ struct gateway_request {
     bool has_key;             /* … whose key has been read */
 };
 
-/* gateway.c */
+/* gateway.c: what the request's loop knows. */
+struct known *gateway_known(const struct gateway_request *request);
 
 /* gateway_request.c */
 extern const struct slice gateway_websocket; /* the one protocol that a request may switch to */

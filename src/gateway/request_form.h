@@ -80,6 +80,14 @@ enum status request_form_scope(const struct request_form_place *place, struct ar
 /* `Prefer: wait=N` (RFC 7240), in milliseconds; -1: absent or malformed. */
 int64_t request_form_wait_ms(struct slice prefer);
 
+/* The form of a body that is compared: what it follows from, beside the pointers to ignore. */
+struct request_form_body {
+    struct digest received;           /* SHA-256 of the body as received */
+    struct digest form;               /* SHA-256 of the form that is compared */
+    enum fingerprint_version version; /* canonical, or raw */
+    bool is_json;                     /* it claims to be JSON */
+};
+
 /* A request in its canonical parts. */
 struct request_form_parts {
     struct slice method;
@@ -95,11 +103,15 @@ struct request_form_parts {
     /* The digest stored for a part that is not kept itself: keyed (engine_fingerprint). */
     void (*keyed)(const void *context, const struct digest *plain, struct digest *ret_keyed);
     const void *context;
+    /* A body that was read before, with the same pointers to ignore: if this is the same one, it is
+     * not read again, and nothing is kept. NULL: none. */
+    const struct request_form_body *known;
 };
 
 struct request_form {
-    struct digest fingerprint;        /* plain: must be keyed before it is stored */
-    enum fingerprint_version version; /* canonical, or raw */
+    struct digest fingerprint; /* plain: must be keyed before it is stored */
+    struct request_form_body body;
+    bool is_known;             /* the body is request_form_parts.known; kept is empty */
     struct slice kept;         /* canonical JSON for record.request: {"body":…,"body_digest":…,
                           "content_type":…,"method":…,"path":…,"query":…}, redacted, with the body
                           itself only where it is JSON and the whole fits

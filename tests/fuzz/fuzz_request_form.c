@@ -152,14 +152,31 @@ static void check_equality(const struct request_form_parts *from, const struct r
 {
     bool same = digest_equal(&first->fingerprint, &now->fingerprint);
     ASSERT(same || !slice_equal(from->body, other));
-    ASSERT(!same || first->version == now->version);
-    if (first->version == FINGERPRINT_RAW && same) {
+    ASSERT(!same || first->body.version == now->body.version);
+    if (first->body.version == FINGERPRINT_RAW && same) {
         ASSERT(slice_equal(from->body, other));
     }
-    if (from->ignore_count == 0 && first->version == FINGERPRINT_CANONICAL &&
-        now->version == FINGERPRINT_CANONICAL) {
+    if (from->ignore_count == 0 && first->body.version == FINGERPRINT_CANONICAL &&
+        now->body.version == FINGERPRINT_CANONICAL) {
         ASSERT(same == json_equal(read_json(from->body, arena), read_json(other, arena)));
     }
+}
+
+/* A form that is known changes nothing but what is kept, and is used for its own body alone. */
+static void check_known(const struct request_form_parts *from, const struct request_form *first,
+    const struct request_form *now, struct arena *arena)
+{
+    struct request_form again;
+    struct request_form_parts known = *from;
+    known.known = &first->body;
+    ASSERT(request_form_read(&known, arena, &again) == OK);
+    ASSERT(again.is_known && again.kept.len == 0);
+    ASSERT(digest_equal(&again.fingerprint, &first->fingerprint));
+    ASSERT(again.body.version == first->body.version);
+    known.known = &now->body;
+    ASSERT(request_form_read(&known, arena, &again) == OK);
+    ASSERT(again.is_known == digest_equal(&first->body.received, &now->body.received));
+    ASSERT(digest_equal(&again.fingerprint, &first->fingerprint));
 }
 
 /* The text under the redacted pointer, where it is in no other place of the input, in whatever
@@ -207,6 +224,7 @@ static void check_requests(struct request_form_parts *from, struct slice now_bod
            request_form_read(&other, arena, &now) == OK);
     check_kept(&first, arena);
     check_kept(&now, arena);
+    check_known(from, &first, &now, arena);
     check_equality(from, &first, &now, now_body, arena);
     buf_init(&out, &mem_libc, FUZZ_BYTES_MAX);
     for (int i = 0; i < 4; i++) {

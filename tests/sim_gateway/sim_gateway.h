@@ -7,6 +7,9 @@
  *                                    ▼  │ after a flush
  *                                  engine.c: cycle_run and the janitor, on the store in memory
  *
+ * What the loop knows of sealed keys is wrong now and then (known.c), so that it can decide
+ * nothing.
+ *
  * The real objects of src/gateway, src/outcall and src/door are linked; the files here stand in for
  * what is below them: the server's exchanges and loop (http.c), upstreams (upstream.c), the
  * engine's threads (engine.c), clocks and random bytes (world.c). Between any two steps the process
@@ -64,6 +67,7 @@ enum sim_route { ROUTE_HOLD, ROUTE_RECONCILE, ROUTE_TAKEOVER };
     X(EFFECTS, "effects")                                                                          \
     X(FIRST_ANSWERS, "first answers given whole")                                                  \
     X(REPLAYS, "replays given")                                                                    \
+    X(NO_REPLAY, "known keys that had no replay")                                                  \
     X(CONFLICTS, "conflicts refused")                                                              \
     X(IN_PROGRESS, "in progress answered")                                                         \
     X(HELD, "held unknown answered")                                                               \

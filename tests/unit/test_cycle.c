@@ -289,6 +289,77 @@ static void a_batch_that_leaves_nothing_is_aborted(void **state)
     assert_int_equal(fault_calls(store, STORE_CALL_COMMIT), 1);
 }
 
+/* ---- replays alone ------------------------------------------------------------------------- */
+
+static struct engine_call replay_call(const char *key, const char *payload)
+{
+    struct engine_call call = begin_key(key, payload);
+    call.request_body = SLICE_EMPTY; /* what a grant keeps was not made */
+    call.request.request = (struct body_ref){.bytes = 0};
+    call.replays_only = true;
+    return call;
+}
+
+/* Asked for a replay, and nothing else: no decision, no entry, no change. */
+static void assert_no_replay(struct engine_call *call)
+{
+    struct store_head before, after;
+    store->ops->head(store, &before);
+    run(call, NULL);
+    assert_int_equal(call->err.status, E_STALE);
+    assert_false(call->parked);
+    store->ops->head(store, &after);
+    assert_int_equal(after.seq, before.seq);
+}
+
+static void what_asks_for_a_replay_alone_is_granted_nothing(void **state)
+{
+    (void)state;
+    struct engine_call call = replay_call("k", "pay");
+    assert_no_replay(&call); /* a new key */
+    struct engine_call first = begin_call("pay");
+    run(&first, NULL);
+    assert_int_equal(first.decision.kind, DECISION_FIRST_SEEN);
+    call = replay_call("k", "pay");
+    call.wait_ms = 1000;
+    assert_no_replay(&call); /* in progress: nor does it wait */
+    now_ms += first.request.policy.lease_ms + 1;
+    call = replay_call("k", "pay");
+    assert_no_replay(&call); /* its lease is over */
+    call = replay_call("k", "pay");
+    call.request.policy.on_unknown = ON_UNKNOWN_TAKEOVER;
+    assert_no_replay(&call);
+    struct engine_call seal = seal_call(&first, "done");
+    run(&seal, NULL);
+    call = replay_call("k", "other");
+    assert_no_replay(&call); /* a conflict */
+    now_ms += first.request.policy.window_ms + 1;
+    call = replay_call("k", "pay");
+    assert_no_replay(&call); /* its window is over */
+    struct engine_call whole = begin_call("pay");
+    run(&whole, NULL);
+    assert_int_equal(whole.decision.kind, DECISION_FIRST_SEEN);
+    assert_true(whole.decision.next.request.retained);
+}
+
+static void what_asks_for_a_replay_alone_gets_it(void **state)
+{
+    (void)state;
+    struct store_head before, after;
+    struct engine_call first = begin_call("pay");
+    run(&first, NULL);
+    struct engine_call seal = seal_call(&first, "done");
+    struct engine_call call = replay_call("k", "pay");
+    store->ops->head(store, &before);
+    run(&seal, &call); /* in the batch of the seal */
+    assert_int_equal(call.err.status, OK);
+    assert_int_equal(call.decision.kind, DECISION_DUPLICATE_REPLAYED);
+    assert_true(slice_is(call.outcome, "done"));
+    assert_int_equal(call.decision.next.duplicates, 1);
+    store->ops->head(store, &after);
+    assert_int_equal(after.seq, before.seq + 2); /* with its own entry (P10) */
+}
+
 /* ---- lost races ---------------------------------------------------------------------------- */
 
 static void rival_change(const char *key)
@@ -892,6 +963,8 @@ int main(void)
         IN_CYCLE(a_failed_commit_forgets_both_calls_of_a_key),
         IN_CYCLE(a_batch_of_1024_mixed_calls_touches_the_store_twice),
         IN_CYCLE(a_batch_that_leaves_nothing_is_aborted),
+        IN_CYCLE(what_asks_for_a_replay_alone_is_granted_nothing),
+        IN_CYCLE(what_asks_for_a_replay_alone_gets_it),
         IN_CYCLE(only_calls_on_a_stale_key_are_decided_again),
         IN_CYCLE(what_shares_a_key_with_a_stale_call_is_decided_again),
         IN_CYCLE(several_rounds_keep_the_chain_in_order),

@@ -21,7 +21,7 @@ static void the_fingerprint_is_as_the_page_says(void **state)
     from.has_query = true;
     from.query = SLICE_LIT("dry=no");
     struct request_form asked = read_from(f, &from);
-    assert_int_equal(asked.version, FINGERPRINT_CANONICAL);
+    assert_int_equal(asked.body.version, FINGERPRINT_CANONICAL);
     assert_string_equal(digest_put_hex(hex, &asked.fingerprint),
         "b96e9317a4110fe594300c940e05780414b48e6b0afd3e8d8a49903bde3ec150");
     file_read_path(ONCE_TESTS_DIR "/../docs/formats/gateway.md", &f->text);
@@ -43,7 +43,7 @@ static void bodies_that_are_one_have_one_fingerprint(void **state)
         struct request_form a = read_body(*state, pairs[i][0]);
         struct request_form b = read_body(*state, pairs[i][1]);
         assert_true(same(&a, &b));
-        assert_int_equal(a.version, FINGERPRINT_CANONICAL);
+        assert_int_equal(a.body.version, FINGERPRINT_CANONICAL);
     }
 }
 
@@ -80,15 +80,63 @@ static void what_is_no_json_or_lossy_is_taken_raw(void **state)
     static const char *const raw[] = {"", "{", "{\"a\":1,\"a\":1}", "\xef\xbb\xbf{}",
         "{\"n\":9007199254740993}", "[1e400]", "[\"\\ud800\"]", "{} x", "a=1&b=2"};
     for (size_t i = 0; i < sizeof raw / sizeof *raw; i++) {
-        assert_int_equal(read_body(f, raw[i]).version, FINGERPRINT_RAW);
+        assert_int_equal(read_body(f, raw[i]).body.version, FINGERPRINT_RAW);
     }
     struct request_form_parts from = request("{\"a\":1}");
     from.content_type = SLICE_LIT("text/plain");
     struct request_form plain = read_from(f, &from);
-    assert_int_equal(plain.version, FINGERPRINT_RAW);
+    assert_int_equal(plain.body.version, FINGERPRINT_RAW);
     from.body = SLICE_LIT("{ \"a\":1}");
     struct request_form spaced = read_from(f, &from);
     assert_false(same(&plain, &spaced));
+}
+
+/* What a replay is asked for with, instead of the whole body. */
+static void a_known_body_has_its_fingerprint_and_is_not_read_again(void **state)
+{
+    static const char *const bodies[] = {
+        "{\"b\": 1, \"a\": [1e2]}", "{\"a\":1}", "", "{\"a\":1,}", "{\"n\":9007199254740993}"};
+    static const char *const ignore[] = {"/b"};
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        struct request_form again;
+        struct request_form_parts from = request(bodies[i]);
+        from.ignore = ignore;
+        from.ignore_count = 1;
+        struct request_form first = read_from(f, &from);
+        assert_false(first.is_known);
+        from.known = &first.body;
+        from.ignore_count = 0; /* only who reads the body sees this */
+        assert_int_equal(request_form_read(&from, &f->arena, &again), OK);
+        assert_true(again.is_known && again.kept.len == 0);
+        assert_true(same(&again, &first));
+        assert_int_equal(again.body.version, first.body.version);
+        from.path = SLICE_LIT("/v1/refunds"); /* all other parts count as always */
+        assert_int_equal(request_form_read(&from, &f->arena, &again), OK);
+        assert_true(again.is_known && !same(&again, &first));
+    }
+}
+
+static void a_known_body_is_not_taken_for_a_different_one(void **state)
+{
+    struct fixture *f = *state;
+    struct request_form known = read_body(f, "{\"a\": 1}");
+    static const char *const bodies[] = {"{\"a\": 2}", "{\"a\":1}", "", "{\"a\": 1} "};
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        struct request_form_parts from = request(bodies[i]);
+        struct request_form plain = read_from(f, &from);
+        from.known = &known.body;
+        struct request_form asked = read_from(f, &from); /* which sees that something is kept */
+        assert_false(asked.is_known);
+        assert_true(same(&asked, &plain));
+    }
+    /* The same bytes of a different type have a different form. */
+    struct request_form_parts text = request("{\"a\": 1}");
+    text.content_type = SLICE_LIT("text/plain");
+    text.known = &known.body;
+    struct request_form asked = read_from(f, &text);
+    assert_false(asked.is_known);
+    assert_int_equal(asked.body.version, FINGERPRINT_RAW);
 }
 
 /* A body that is lossy, and another that is exactly its bytes' canonical neighbour. */
@@ -203,7 +251,7 @@ static void ignoring_the_whole_leaves_all_json_the_same_and_nothing_else(void **
     struct request_form broken = read_ignoring(*state, "[2", "");
     struct request_form none = read_ignoring(*state, "", "");
     assert_true(same(&a, &b));
-    assert_int_equal(a.version, FINGERPRINT_CANONICAL);
+    assert_int_equal(a.body.version, FINGERPRINT_CANONICAL);
     assert_false(same(&a, &broken));
     assert_false(same(&a, &none));
 }
@@ -218,7 +266,7 @@ static void any_spelling_of_a_body_has_its_fingerprint_and_any_change_another(vo
         new_model(&model, &f->prng);
         struct request_form first = read_model(f, &model, &f->text);
         struct request_form again = read_model(f, &model, &f->other);
-        assert_int_equal(first.version, FINGERPRINT_CANONICAL);
+        assert_int_equal(first.body.version, FINGERPRINT_CANONICAL);
         assert_true(same(&first, &again));
         changed = model;
         change(&changed, any_place(&model, &f->prng), &f->prng);
@@ -297,7 +345,7 @@ static double cost(struct fixture *f, enum fingerprint_version expected)
     from.ignore_count = from.redact_count = 3;
     arena_init(&arena, &mem, MEMORY_MAX);
     assert_int_equal(request_form_read(&from, &arena, &asked), OK);
-    assert_int_equal(asked.version, expected);
+    assert_int_equal(asked.body.version, expected);
     arena_release(&arena);
     assert_int_equal(memory.live, 0);
     return (double)memory.peak / (double)from.body.len;
@@ -349,7 +397,7 @@ static enum status run_once(
     static const char *const redact[] = {"/list/1/pin"};
     struct request_form_parts from = request("");
     struct arena arena;
-    struct request_form asked = {.version = FINGERPRINT_OWN};
+    struct request_form asked = {.body.version = FINGERPRINT_OWN};
     struct buf out;
     size_t bytes;
     from.body = text;
@@ -406,6 +454,8 @@ int main(void)
         WITH(bodies_that_are_one_have_one_fingerprint),
         WITH(bodies_that_are_not_one_have_another),
         WITH(what_is_no_json_or_lossy_is_taken_raw),
+        WITH(a_known_body_has_its_fingerprint_and_is_not_read_again),
+        WITH(a_known_body_is_not_taken_for_a_different_one),
         WITH(a_raw_body_is_never_a_canonical_one),
         WITH(every_part_counts_and_none_runs_into_the_next),
         WITH(an_ignored_pointer_leads_where_rfc_6901_says),
