@@ -79,6 +79,9 @@ bool http_same_letters(const char *a, const char *b, size_t len)
 
 uint32_t http_find(const struct http_head *head, struct slice name, uint32_t from)
 {
+    if ((head->name_lengths >> name.len % 64 & 1) == 0) {
+        return head->field_count; /* as for most of the fields that a request may have */
+    }
     for (uint32_t i = from; i < head->field_count; i++) {
         struct http_span at = head->fields[i].name;
         if (at.len == name.len && http_same_name(slice_of(head->base + at.at, at.len), name)) {
@@ -234,6 +237,7 @@ static enum http_verdict read_field(struct slice line, const struct http_limits 
     if (head->field_count >= count_max) {
         return http_refuse(refusal, 431, "there are more fields than fields_max");
     }
+    head->name_lengths |= UINT64_C(1) << name % 64;
     head->fields[head->field_count++] = (struct http_field){
         .name = span_of(head, line.data, name), .value = span_of(head, value.data, value.len)};
     return HTTP_MORE;

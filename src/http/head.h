@@ -100,6 +100,7 @@ struct http_head {
     struct http_span query;       /* after the first '?', not decoded */
     struct http_span authority;   /* host and port; empty only in HTTP/1.0 without Host */
     struct http_span reason;      /* of a response; may be empty */
+    uint64_t name_lengths;        /* a bit for each length of a name, modulo 64 */
     uint32_t field_count;         /* field lines in use */
     struct http_field fields[HTTP_FIELDS_MAX]; /* in the order they came */
 };

@@ -268,6 +268,26 @@ static void fields_are_found_by_any_case_and_doubles_are_noticed(void **state)
     assert_int_equal(value.len, 0);
 }
 
+/* Lengths of names are marked in 64 bits, so that most absent fields need no search. */
+static void fields_are_found_whatever_the_length_of_their_name(void **state)
+{
+    (void)state;
+    enum { LENGTHS = 200 };
+    for (size_t length = 1; length <= LENGTHS; length++) {
+        char bytes[LENGTHS + 64];
+        char name[LENGTHS + 65];
+        struct http_head head;
+        memset(name, 'x', sizeof name);
+        (void)snprintf(
+            bytes, sizeof bytes, "GET / HTTP/1.1\r\nHost: h\r\n%.*s: 1\r\n\r\n", (int)length, name);
+        read_whole(bytes, &head);
+        for (size_t asked = 1; asked <= LENGTHS + 64; asked++) {
+            uint32_t expected = asked == length ? 1 : head.field_count;
+            assert_int_equal(http_find(&head, slice_of(name, asked), 0), expected);
+        }
+    }
+}
+
 static void lists_are_walked_without_their_empty_elements(void **state)
 {
     (void)state;
@@ -344,6 +364,7 @@ int main(void)
         TEST(bytes_of_an_unfinished_line_are_looked_at_once),
         TEST(a_target_is_split_into_path_and_query),
         TEST(fields_are_found_by_any_case_and_doubles_are_noticed),
+        TEST(fields_are_found_whatever_the_length_of_their_name),
         TEST(lists_are_walked_without_their_empty_elements),
         TEST(each_limit_can_be_set_and_is_exact),
         TEST(a_body_until_the_end_stops_at_its_limit),
