@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/macros.h"
+#include "base/scan.h"
 #include "base/text.h"
 #include "canon/json.h"
 #include "canon/jsonw.h"
@@ -17,6 +18,7 @@ enum {
     KEPT_TREE_BYTES_MAX = 4 << 20, /* of kept fields being read: 256 a byte of text */
     KEPT_BYTES_SMALL = 1024, /* of kept fields whose tree the exchange has room for, as a rule */
     KEPT_FIELDS_MAX = HTTP_FIELDS_MAX + 1, /* those of an answer, and one of ours */
+    PLAIN_FIELDS_MAX = 32,                 /* of kept fields that are read without a tree */
 };
 
 /* ---- which fields are which ---------------------------------------------------------------- */
@@ -488,8 +490,15 @@ struct kept_field {
     struct slice value;
 };
 
-/* ["Name","value"] or ["Name",null,"base64"], and only fields that we would have kept: an outcome
- * may have come through a different door, whose callers write the meta themselves. */
+/* Only fields that we would have kept: an outcome may have come through a different door, whose
+ * callers write the meta themselves. */
+static bool is_replayable(const struct kept_field *field)
+{
+    return http_all(field->name, HTTP_TOKEN) && may_be_kept(field->name) &&
+           http_is_value(field->value);
+}
+
+/* ["Name","value"] or ["Name",null,"base64"]. */
 static enum status field_of(
     const struct json_value *item, struct arena *arena, struct kept_field *ret_field)
 {
@@ -508,8 +517,7 @@ static enum status field_of(
     } else {
         return E_INVALID;
     }
-    if (!http_all(field.name, HTTP_TOKEN) || !may_be_kept(field.name) ||
-        !http_is_value(field.value)) {
+    if (!is_replayable(&field)) {
         return E_INVALID;
     }
     *ret_field = field;
@@ -575,6 +583,48 @@ static enum status read_kept(
     return read_list(json_find(root, SLICE_LIT("headers")), arena, ret_fields, ret_count, &err);
 }
 
+static bool take(struct slice *left, struct slice start)
+{
+    bool is_there = slice_starts(*left, start);
+    if (is_there) {
+        *left = slice_of(left->data + start.len, left->len - start.len);
+    }
+    return is_there;
+}
+
+/* Up to the first quote, escape, or byte that is not ASCII. */
+static struct slice take_run(struct slice *left)
+{
+    const char *end = scan_ascii_run(left->data, left->data + left->len);
+    struct slice run = slice_of(left->data, (size_t)(end - left->data));
+    *left = slice_of(end, left->len - run.len);
+    return run;
+}
+
+/* Nearly every meta has a few fields of plain text, as keep_begin, keep_field and keep_end write
+ * them, and needs no tree of its JSON. False: this one is different; see read_kept. */
+static bool read_plain(
+    struct slice meta, struct kept_field fields[PLAIN_FIELDS_MAX], size_t *ret_count)
+{
+    struct slice left = meta;
+    bool goes_on = meta.len <= LIMIT_OUTCOME_META_BYTES_MAX &&
+                   take(&left, SLICE_LIT("{\"format\":\"once-http-1\",\"headers\":["));
+    for (size_t count = 0; goes_on && count < PLAIN_FIELDS_MAX; count++) {
+        struct kept_field *field = &fields[count];
+        goes_on = take(&left, SLICE_LIT("[\""));
+        field->name = take_run(&left);
+        goes_on = goes_on && take(&left, SLICE_LIT("\",\""));
+        field->value = take_run(&left);
+        goes_on = goes_on && take(&left, SLICE_LIT("\"]")) && is_replayable(field);
+        if (goes_on && slice_is(left, "]}")) {
+            *ret_count = count + 1;
+            return true;
+        }
+        goes_on = goes_on && take(&left, SLICE_LIT(","));
+    }
+    return false;
+}
+
 static bool has_type(const struct kept_field *fields, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -620,11 +670,14 @@ enum status fields_replay(struct slice meta, const struct fields_how *how, const
     static const struct slice origin_names[] = {
         NAME("access-control-allow-origin"), NAME("access-control-allow-credentials")};
     struct arena own;
-    struct kept_field *fields = NULL;
+    struct kept_field plain[PLAIN_FIELDS_MAX];
+    struct kept_field *fields = plain;
     size_t count = 0;
     arena_init(&own, mem, KEPT_TREE_BYTES_MAX);
-    enum status status =
-        meta.len > KEPT_BYTES_SMALL ? E_NOMEM : read_kept(meta, exchange->arena, &fields, &count);
+    enum status status = read_plain(meta, plain, &count) ? OK
+                         : meta.len > KEPT_BYTES_SMALL
+                             ? E_NOMEM
+                             : read_kept(meta, exchange->arena, &fields, &count);
     if (status == E_NOMEM) {
         status = read_kept(meta, &own, &fields, &count);
     }

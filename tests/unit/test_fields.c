@@ -449,6 +449,7 @@ static void more_than_the_limit_is_not_kept_and_not_cut(void **state)
 
 #define META(headers) "{\"format\":\"once-http-1\",\"headers\":[" headers "]}"
 #define GOOD          "[\"ETag\",\"1\"]"
+#define ESCAPED       "[\"ETag\",\"\\u0031\"]"
 
 static void a_meta_that_is_not_ours_puts_nothing(void **state)
 {
@@ -471,6 +472,11 @@ static void a_meta_that_is_not_ours_puts_nothing(void **state)
         META(GOOD ",[\"X\",1]"),
         META(GOOD ",[1,\"x\"]"),
         META(GOOD ",[\"X\",null]"),
+        META(GOOD ","),
+        META(GOOD GOOD),
+        META("," GOOD),
+        META("[\"X\",\"a]"),
+        META("[\"X\",\"a\""),
         META(GOOD ",[\"X\",\"a\",\"b\"]"),
         META(GOOD ",[\"X\",null,\"Y2Fm6Q=\"]"),
         META(GOOD ",[\"X\",null,\"Y2Fm6Q\"]"),
@@ -515,13 +521,35 @@ static void a_meta_that_is_not_ours_puts_nothing(void **state)
     answered_release(&answered);
 }
 
+/* Any other spelling of the JSON is read as such, and means the same. */
+static void the_same_fields_are_replayed_however_they_are_spelled(void **state)
+{
+    (void)state;
+    static const char *const metas[] = {
+        META(GOOD ",[\"X-A\",\"\"],[\"X-B\",\"b c\"]"),
+        META(GOOD ",[\"X-A\",\"\"],[\"X-B\",\"b\\u0020c\"]"),
+        META(GOOD ",[\"X\\u002dA\",\"\"],[\"X-B\",null,\"YiBj\"]"),
+        META(" " GOOD " , [ \"X-A\" , \"\" ] ,\n[\"X-B\",\"b c\"] "),
+        "{\"headers\":[" GOOD ",[\"X-A\",\"\"],[\"X-B\",\"b c\"]],\"format\":\"once-http-1\"}",
+    };
+    for (size_t i = 0; i < sizeof metas / sizeof *metas; i++) {
+        struct answered answered;
+        answered_init(&answered);
+        assert_int_equal(fields_replay(slice_str(metas[i]), &(struct fields_how){0}, &mem_libc,
+                             &answered.exchange, NULL),
+            OK);
+        check_same(answered_fields(&answered), "ETag: 1\r\nX-A: \r\nX-B: b c\r\n");
+        answered_release(&answered);
+    }
+}
+
 static void a_full_exchange_still_replays_its_fields(void **state)
 {
     (void)state;
     struct answered answered;
     answered_init(&answered);
     answered.arena.max = 0;
-    assert_int_equal(fields_replay(slice_str(META(GOOD)), &(struct fields_how){0}, &mem_libc,
+    assert_int_equal(fields_replay(slice_str(META(ESCAPED)), &(struct fields_how){0}, &mem_libc,
                          &answered.exchange, NULL),
         OK);
     check_same(answered_fields(&answered), "ETag: 1\r\n");
@@ -719,6 +747,7 @@ int main(void)
         TEST(a_date_is_kept_only_by_name),
         TEST(more_than_the_limit_is_not_kept_and_not_cut),
         TEST(a_meta_that_is_not_ours_puts_nothing),
+        TEST(the_same_fields_are_replayed_however_they_are_spelled),
         TEST(a_full_exchange_still_replays_its_fields),
         TEST(a_meta_that_is_too_much_puts_nothing),
         TEST(short_memory_is_told_and_leaves_nothing_half_done),
