@@ -728,6 +728,8 @@ static void put_engine(const struct engine_stats *engine, struct buf *out)
         seconds_since(engine, engine->counts.unknown_since_ms));
     put_family(out, "once_commit_batch_size", "histogram", "Calls that went into one commit.");
     put_powers(out, "once_commit_batch_size", engine->batch_sizes, 1, (double)engine->calls);
+    put_value(out, "once_batch_waits_total", "counter",
+        "Batches that waited a moment for more calls.", (double)engine->gathers);
     put_family(out, "once_flush_seconds", "histogram", "Flushes to stable storage.");
     put_powers(
         out, "once_flush_seconds", engine->flush_micros, 64e-6, (double)engine->flush_nanos / 1e9);

@@ -11,9 +11,10 @@
  *                                 +-----collect--------> ended
  *
  * What holds:
- *   ET1 free   if calls wait, a thread comes for them: the engine's thread is awake, or a seat of a
- *              waiting call was nudged since the last turn. A nudged seat that does not come within
- *              a tick is not waited for any longer: the engine's thread takes the turn.
+ *   ET1 free   if calls wait, a thread comes for them: the engine's thread is awake or gathers more
+ *              (gather.h), or a seat of a waiting call was nudged since the last turn. A nudged
+ *              seat that does not come within a tick is not waited for any longer: the engine's
+ *              thread takes the turn.
  *       led    a thread that submitted runs one turn. The store is embedded and quick (pace.h), no
  *              waiting call needs the engine's threads for its done, and neither a timer nor a
  *              query runs: a loop must not be held up by them.
@@ -41,12 +42,15 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "engine/cycle.h"
+#include "engine/gather.h"
 #include "engine/janitor.h"
 #include "engine/pace.h"
 #include "engine/parked.h"
 #include "engine/query.h"
 #include "engine/request_builder.h"
 #include "engine/soon.h"
+
+#define NANOS_PER_MS INT64_C(1000000)
 
 enum {
     BATCHES = 4,            /* one collecting, one deciding, one flushing, one being answered */
@@ -68,6 +72,8 @@ struct notices {
 struct batch {
     struct batch *next;
     size_t count;
+    size_t collected;         /* calls that it began with … */
+    uint64_t collected_nanos; /* … and when */
     uint64_t pending; /* number of its commit, to be settled before it is answered; 0: none */
     struct engine_call *calls[LIMIT_BATCH_REQUESTS_MAX];
 };
@@ -113,6 +119,7 @@ struct engine {
     bool starved;             /* the engine thread waits for a free batch */
     enum turn_state state;    /* turn_move changes it */
     struct pace pace;         /* of the store: slow, and nobody leads */
+    struct gather gather;     /* whether a batch waits for more calls */
     size_t unseated;          /* calls in the queue without a seat */
     bool nudged;              /* a seat was asked to lead since the last turn … */
     uint64_t nudged_nanos;    /* … at that time */
@@ -196,12 +203,22 @@ static bool batch_hand_over(struct engine *engine, struct batch *batch)
     return true;
 }
 
+/* Nobody uses the batch any more. With the lock. */
+static void batch_free(struct engine *engine, struct batch *batch)
+{
+    gather_answered(&engine->gather, batch->collected, batch->collected_nanos, clock_nanos());
+    if (engine->gather.enough > 0) {
+        pthread_cond_signal(&engine->work);
+    }
+    batch->next = engine->free;
+    engine->free = batch;
+}
+
 /* Returns a batch to the free list without answering its calls. */
 static void batch_recycle(struct engine *engine, struct batch *batch)
 {
     pthread_mutex_lock(&engine->lock);
-    batch->next = engine->free;
-    engine->free = batch;
+    batch_free(engine, batch);
     pthread_mutex_unlock(&engine->lock);
 }
 
@@ -216,8 +233,7 @@ static void batch_answer(struct engine *engine, struct batch *batch, const struc
     }
     pthread_mutex_lock(&engine->lock);
     engine->stats.calls += count;
-    batch->next = engine->free;
-    engine->free = batch;
+    batch_free(engine, batch);
     if (engine->starved) {
         engine->starved = false;
         pthread_cond_signal(&engine->work);
@@ -413,6 +429,9 @@ static struct batch *batch_take(struct engine *engine, bool takes_calls)
     if (takes_calls) {
         collect_all(engine, batch);
     }
+    batch->collected = batch->count;
+    batch->collected_nanos = clock_nanos();
+    gather_collected(&engine->gather, batch->collected);
     engine->ending = engine->stopping;
     engine->impatient = engine->stopping || engine->waits_over;
     return batch;
@@ -430,7 +449,7 @@ static bool has_calls(const struct engine *engine)
 /* With the lock. */
 static void turn_check(const struct engine *engine)
 {
-    bool comes = !engine->sleeping || engine->nudged;
+    bool comes = !engine->sleeping || engine->nudged || engine->gather.enough > 0;
     ASSERT(engine->state != TURN_FREE || comes || !has_calls(engine)); /* ET1 */
     ASSERT(engine->state != TURN_LED || !engine->store->ops->shared);
     ASSERT(engine->state != TURN_LED || engine->again.first == NULL);
@@ -544,11 +563,11 @@ static int64_t idle_ms(const struct engine *engine)
 }
 
 /* The engine thread sleeps until it is woken, or for this long. With the lock. */
-static void sleep_until_work(struct engine *engine, int64_t wait_ms)
+static void sleep_until_work(struct engine *engine, int64_t wait_nanos)
 {
     struct timespec until;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t nanos = until.tv_nsec + (wait_ms < 1 ? 1 : wait_ms) * 1000000;
+    int64_t nanos = until.tv_nsec + wait_nanos;
     until.tv_sec += nanos / 1000000000;
     until.tv_nsec = nanos % 1000000000;
     (void)pthread_cond_timedwait(&engine->work, &engine->lock, &until);
@@ -559,9 +578,33 @@ static void wait_for_work(struct engine *engine)
     engine->sleeps_long = engine->stats.turns_led == engine->led_seen && !engine->nudged;
     engine->led_seen = engine->stats.turns_led;
     engine->sleeping = true;
-    sleep_until_work(engine, idle_ms(engine));
+    int64_t wait_ms = idle_ms(engine);
+    sleep_until_work(engine, (wait_ms < 1 ? 1 : wait_ms) * NANOS_PER_MS);
     engine->sleeping = false;
     engine->sleeps_long = false;
+}
+
+/* How many calls a batch could be made of. With the lock. */
+static size_t waiting_calls(const struct engine *engine)
+{
+    return engine->queue.count + engine->ready.count + engine->again.count;
+}
+
+/* A batch waits for calls that are about to come (gather.h). Whatever else wakes the engine thread
+ * ends that, and answers make it shorter. With the lock. */
+static void gather_calls(struct engine *engine)
+{
+    if (engine->stopping || engine->waits_over || engine->state != TURN_FREE) {
+        return;
+    }
+    uint64_t left = 0;
+    engine->sleeping = true;
+    gather_begin(&engine->gather, waiting_calls(engine), clock_nanos());
+    while (engine->sleeping && !engine->stopping && !engine->waits_over &&
+           (left = gather_left(&engine->gather, waiting_calls(engine), clock_nanos())) > 0) {
+        sleep_until_work(engine, (int64_t)left);
+    }
+    engine->sleeping = false;
 }
 
 /* ---- flights ------------------------------------------------------------------------------- */
@@ -649,7 +692,7 @@ static void own_land(struct engine *engine)
             return;
         }
     }
-    sleep_until_work(engine, BUSY_TICK_MS);
+    sleep_until_work(engine, BUSY_TICK_MS * NANOS_PER_MS);
 }
 
 /* The engine thread takes the turn, and waits until it can. A batch with all waiting calls, unless
@@ -693,11 +736,11 @@ static struct batch *collect(struct engine *engine)
     if (!work && !engine->stopping) {
         wait_for_work(engine);
     }
+    gather_calls(engine);
     struct batch *batch = own_begin(engine);
     bool ended = engine->ending && batch->count == 0 && engine->parked.count == 0;
     if (ended) {
-        batch->next = engine->free;
-        engine->free = batch;
+        batch_free(engine, batch);
         turn_move(engine, TURN_ENDED);
         turn_check(engine);
     }
@@ -982,6 +1025,15 @@ static void *engine_main(void *context)
     return NULL;
 }
 
+/* After calls were added: the engine thread comes, unless somebody has the turn (ET2). With the
+ * lock. */
+static void calls_came(struct engine *engine)
+{
+    if (engine->state == TURN_FREE && !gather_waits(&engine->gather, waiting_calls(engine))) {
+        wake(engine);
+    }
+}
+
 /* ---- leading ------------------------------------------------------------------------------- */
 
 /* Takes the turn with all waiting calls. NULL: there are none, or somebody else decides them. With
@@ -996,7 +1048,7 @@ static struct batch *lead_begin(struct engine *engine)
         return NULL;
     }
     if (!may_lead(engine)) {
-        wake(engine);
+        calls_came(engine);
         return NULL;
     }
     turn_move(engine, TURN_LED);
@@ -1132,15 +1184,6 @@ static void call_push(struct engine *engine, struct engine_call *call)
     ASSERT(call->query == NULL || call->seat == NULL);
     queue_push(&engine->queue, call);
     engine->unseated += call->seat == NULL;
-}
-
-/* After calls were added: the engine thread comes, unless somebody has the turn (ET2). With the
- * lock. */
-static void calls_came(struct engine *engine)
-{
-    if (engine->state == TURN_FREE) {
-        wake(engine);
-    }
 }
 
 /* Puts a whole group into the queue, or nothing. */
@@ -1379,6 +1422,7 @@ void engine_stats(struct engine *engine, struct engine_stats *ret_stats)
     *ret_stats = engine->stats;
     ret_stats->queued = engine->queue.count;
     ret_stats->slowdowns = engine->pace.slowdowns;
+    ret_stats->gathers = engine->gather.waits;
     ret_stats->flush_typical_nanos = engine->pace.typical_nanos * (engine->flies ? PACE_FLIGHT : 1);
     ret_stats->leads = engine->pace.state == PACE_QUICK && !engine->store->ops->shared;
     ret_stats->turn_ms =
@@ -1502,6 +1546,7 @@ enum status engine_new(struct store *store, const struct engine_options *options
     engine->parked_next_ms = engine->parked.next_ms;
     engine->soon_due_ms = INT64_MAX;
     pace_init(&engine->pace);
+    gather_init(&engine->gather, store->ops->commit_rows);
     enum status status = cycle_init(&engine->cycle, store, mem, err);
     engine->cycle.keys_max = options->keys_max;
     if (status == OK) {

@@ -23,7 +23,8 @@
  *                engine_options.replays_soon, a pure replay is answered after its commit and before
  *                its flush (soon.h): the outcome that it shows is durable, its own entry is not.
  *            EN2 within a batch, later requests see the changes of earlier ones.
- *            EN3 an idle engine adds no delay: a batch is whatever was waiting.
+ *            EN3 an idle engine adds no delay: a batch is whatever was waiting. Over a store whose
+ *                commits cost much, a batch beside others may wait a moment for more (gather.h).
  *            EN4 every arrival that gets an answer has exactly one evidence entry (P10).
  *            EN5 after a flush or a commit of unknown fate every call gets E_UNKNOWN and the engine
  *                stays stopped (P11). Restart re-reads the truth. On a shared store only the calls
@@ -167,6 +168,7 @@ struct engine_stats {
     uint64_t quarantined; /* tenants that presented a fence from a lost future (quarantine.h) */
     uint64_t turns_led;   /* turns that a thread that submitted ran … */
     uint64_t turns_own;   /* … and turns with calls that the engine's thread ran */
+    uint64_t gathers;     /* batches that waited a moment for more calls (gather.h) */
     uint64_t slowdowns;   /* how often flushes became too slow for threads that submit (pace.h) */
     uint64_t flush_typical_nanos; /* moving median of the latest flushes */
     bool leads;                   /* threads that submit may lead now */

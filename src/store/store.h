@@ -496,9 +496,11 @@ struct store_flight {
 };
 
 struct store_ops {
-    const char *name; /* "journal", "mem", … */
-    bool shared;      /* other processes may change it (S9 to S13): beat and listen are set, and a
+    const char *name;   /* "journal", "mem", … */
+    bool shared;        /* other processes may change it (S9 to S13): beat and listen are set, and a
                          commit may return E_STALE */
+    size_t commit_rows; /* what a commit costs a server beside its rows, in rows: a batch of few may
+                           wait a moment for more (engine/gather.h). 0: little */
 
     /* Loads everything that a batch needs, at once. Exactly one commit or abort must follow. */
     enum status (*prepare)(struct store *store, struct store_batch *batch, struct err *err);

@@ -70,6 +70,7 @@ const char *store_call_name(enum store_call call);
 static inline void store_ops_limit(struct store_ops *ops, const struct store_ops *wrapped)
 {
     ops->shared = wrapped->shared;
+    ops->commit_rows = wrapped->commit_rows;
     ops->open_reader = wrapped->open_reader == NULL ? NULL : ops->open_reader;
     ops->settle = wrapped->settle == NULL ? NULL : ops->settle;
     ops->beat = wrapped->beat == NULL ? NULL : ops->beat;

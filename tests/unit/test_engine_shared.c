@@ -31,6 +31,7 @@ static struct {
         *_Atomic racer;       /* the first engine does it just before a commit of the second */
     atomic_size_t wants_most; /* of one prepare of the second engine … */
     atomic_size_t prepares;   /* … and of how many */
+    size_t commit_rows;       /* of the stores that are opened next */
     struct store *holders[2]; /* processes that only hold something */
     struct arena arena;
 } world;
@@ -119,6 +120,7 @@ static void start(size_t number, bool hears)
     assert_int_equal(store_mem_hub_open(world.hub, NULL, &store, &err), OK);
     world.inner = store->ops;
     world.ops[number] = *store->ops;
+    world.ops[number].commit_rows = world.commit_rows;
     world.ops[number].prepare = gated_prepare;
     world.ops[number].commit = gated_commit;
     world.ops[number].read = gated_read;
@@ -302,6 +304,83 @@ static void a_call_learns_what_became_of_a_commit_under_way(void **state)
     assert_int_equal(do_seal(0, &first), DECISION_SEALED);
     assert_int_equal(do_begin(0, "k", &first), DECISION_DUPLICATE_REPLAYED);
     assert_false(engine_failure(world.engines[0], NULL));
+}
+
+/* ---- batches that wait for more calls -------------------------------------------------------- */
+
+enum { CALLERS = 8, EACH = 200 };
+
+static struct engine_stats stats_of(size_t engine)
+{
+    struct engine_stats stats;
+    engine_stats(world.engines[engine], &stats);
+    return stats;
+}
+
+/* One caller of the second engine: one call after the other, each of a new key. */
+static void *call_again_and_again(void *context)
+{
+    const char *name = context;
+    struct arena arena;
+    arena_init(&arena, &mem_libc, 1 << 20);
+    for (int i = 0; i < EACH; i++) {
+        char key[32];
+        struct engine_call call;
+        (void)snprintf(key, sizeof key, "%s-%d", name, i);
+        call = begin_call(key);
+        call.arena = &arena;
+        assert_int_equal(engine_do(world.engines[1], &call), OK);
+        assert_int_equal(call.decision.kind, DECISION_FIRST_SEEN);
+        arena_clear(&arena);
+    }
+    arena_release(&arena);
+    return NULL;
+}
+
+static void all_call(const char *names)
+{
+    pthread_t threads[CALLERS];
+    char each[CALLERS][3];
+    for (size_t i = 0; i < CALLERS; i++) {
+        (void)snprintf(each[i], sizeof each[i], "%c%c", names[0], (char)('a' + i));
+        assert_int_equal(pthread_create(&threads[i], NULL, call_again_and_again, each[i]), 0);
+    }
+    for (size_t i = 0; i < CALLERS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+}
+
+/* GA1 */
+static void who_calls_alone_waits_for_nobody(void **state)
+{
+    (void)state;
+    char alone[] = "x";
+    world.commit_rows = 30;
+    start(1, true);
+    (void)call_again_and_again(alone);
+    assert_int_equal(stats_of(1).gathers, 0);
+    all_call("c");
+    assert_true(stats_of(1).gathers > 0);
+    assert_int_equal(stats_of(0).gathers, 0);
+}
+
+/* Nor does a batch of an engine that is about to end. */
+static void without_waits_no_batch_waits(void **state)
+{
+    (void)state;
+    world.commit_rows = 30;
+    start(1, true);
+    engine_end_waits(world.engines[1]);
+    all_call("c");
+    assert_int_equal(stats_of(1).gathers, 0);
+}
+
+static void where_commits_cost_little_no_batch_waits(void **state)
+{
+    (void)state;
+    start(1, true);
+    all_call("c");
+    assert_int_equal(stats_of(1).gathers, 0);
 }
 
 /* ---- lanes --------------------------------------------------------------------------------- */
@@ -600,6 +679,10 @@ int main(void)
             deliveries_of_two_processes_stand_in_one_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_call_learns_what_became_of_a_commit_under_way, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(who_calls_alone_waits_for_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(without_waits_no_batch_waits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            where_commits_cost_little_no_batch_waits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_commit_of_unknown_fate_ends_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             a_store_that_will_never_know_stops_the_engine, set_up, tear_down),

@@ -27,6 +27,7 @@ static const char *page(struct metrics *metrics, const char *tenant, struct buf 
     struct metrics_view view = {.tenant = slice_str(tenant),
         .engine = {.calls = 10,
             .flush_nanos = 1500000,
+            .gathers = 7,
             .queued = 4,
             .quarantined = 2,
             .batch_sizes = {1, 2, [15] = 3},
@@ -307,6 +308,7 @@ static void the_engines_figures_are_shown_in_their_units(void **state)
     assert_has(text, "once_commit_batch_size_bucket{le=\"+Inf\"} 6");
     assert_has(text, "once_commit_batch_size_sum 10");
     assert_has(text, "once_flush_seconds_bucket{le=\"6.4e-05\"} 5");
+    assert_has(text, "once_batch_waits_total 7");
     assert_has(text, "once_flush_seconds_sum 0.0015");
     assert_has(text, "once_flush_seconds_count 5");
     assert_has(text, "once_operations{status=\"in_progress\"} 2");

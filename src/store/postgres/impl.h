@@ -32,6 +32,10 @@
 #include "store/postgres/link.h"
 #include "store/postgres/postgres.h"
 
+/* What a commit costs the server beside its rows: with 27 and with 50 begins a commit a begin took
+ * 41 and 31 µs of its processor. */
+enum { PG_COMMIT_ROWS = 30 };
+
 /* The version of the schema that this program reads and writes. */
 enum { PG_SCHEMA_VERSION = 7 };
 

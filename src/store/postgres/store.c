@@ -467,6 +467,7 @@ static enum status pg_open_reader(struct store *store, struct store **ret_reader
 static const struct store_ops pg_ops = {
     .name = "postgres",
     .shared = true,
+    .commit_rows = PG_COMMIT_ROWS,
     .prepare = pg_prepare,
     .commit = pg_commit,
     .abort = pg_abort,
