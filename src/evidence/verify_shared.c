@@ -343,6 +343,17 @@ static void check_link(struct shared *shared, struct shared_chain *chain, const 
     }
 }
 
+/* In an application's chain a decision that comes late has the time of the one before it, which may
+ * have been removed: so the oldest evidence is always the beginning of a chain. */
+static bool is_time_of(
+    const struct shared_chain *chain, const struct entry *entry, const struct entry_view *view)
+{
+    ASSERT(view->decides);
+    bool is_late = !chain->is_signed && (entry->time_ms == chain->time_ms || chain->time_ms == 0);
+    return entry->time_ms == view->moment.now_ms ||
+           (is_late && entry->time_ms > view->moment.now_ms);
+}
+
 /* Compares the row with the JSON, and checks that time and fences of one process only grow. This
  * does not hold for an application's chain: a transaction that commits late is chained late. */
 static enum status check_row(struct shared *shared, struct shared_chain *chain,
@@ -355,7 +366,7 @@ static enum status check_row(struct shared *shared, struct shared_chain *chain,
         !slice_is(view->chain_id, uuid_put(chain_id, chain->stored.chain_id)) ||
         !op_id_equal(&view->operation_id, &entry->operation_id) ||
         !slice_equal(view->request.key.tenant, entry->tenant) ||
-        (view->decides && view->moment.now_ms != entry->time_ms)) {
+        (view->decides && !is_time_of(chain, entry, view))) {
         damage(shared, chain, entry, "the entry is not the one that its row says");
     }
     if (chain->is_signed && entry->time_ms < chain->time_ms) {

@@ -63,10 +63,10 @@ def run(place, key, *words, user="app", options=()):
 def test_a_schema_is_made_once_however_often_it_is_asked_for(place):
     first, again = place.migrate(), place.migrate("--json")
     assert (first.code, again.code) == (0, 0)
-    assert "version 7 now" in first.text
-    assert json.loads(again.text) == {"version_before": 7, "version": 7}
+    assert "version 8 now" in first.text
+    assert json.loads(again.text) == {"version_before": 8, "version": 8}
     assert place.sql("SELECT version, applied_by FROM migrations") == \
-        "1|owner\n2|owner\n3|owner\n4|owner\n5|owner\n6|owner\n7|owner"
+        "1|owner\n2|owner\n3|owner\n4|owner\n5|owner\n6|owner\n7|owner\n8|owner"
 
 
 def test_two_that_migrate_at_once_make_it_once(place):
@@ -109,7 +109,7 @@ SCHEMA = """SELECT relname, attname, format_type(atttypid, atttypmod), attnotnul
     ORDER BY 1, 2, 3"""
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])
 def test_an_older_schema_becomes_what_a_new_one_is(place, postgres, version):
     """With what is in it. The older one is the printed script up to its version."""
     new = place.migrate("--print").text
@@ -122,7 +122,7 @@ def test_an_older_schema_becomes_what_a_new_one_is(place, postgres, version):
     refused = run(place, "a", user="owner", options=("--wait", "0s"))
     assert refused.code == 125 and f"has version {version}" in refused.message, refused
     place.sql(ROW)
-    assert "version 7 now" in place.migrate().text
+    assert "version 8 now" in place.migrate().text
     assert place.sql("SELECT key FROM records") == "older"
     older = place.sql(SCHEMA.format(place.schema))
     place.sql(f"DROP SCHEMA {place.schema} CASCADE")
@@ -132,11 +132,11 @@ def test_an_older_schema_becomes_what_a_new_one_is(place, postgres, version):
 
 
 def test_a_newer_schema_is_refused_by_name(store):
-    store.sql("INSERT INTO migrations (version, once_version) VALUES (8, '9.9')")
+    store.sql("INSERT INTO migrations (version, once_version) VALUES (9, '9.9')")
     for refused in (store.migrate(), run(store, "a", options=("--wait", "0s"))):
         assert refused.code in (69, 125)
-        assert f"schema '{store.schema}' has version 8" in refused.message
-    store.sql("DELETE FROM migrations WHERE version = 8")
+        assert f"schema '{store.schema}' has version 9" in refused.message
+    store.sql("DELETE FROM migrations WHERE version = 9")
     assert run(store, "a").code == 0
 
 

@@ -607,7 +607,7 @@ def test_a_store_of_version_1_gets_the_functions(store, key):
     refused = store.once("ls", "--store", url)
     assert refused.returncode == 69 and "once migrate" in refused.stderr
     done = store.once("migrate", "--store", url, "--grant-functions", "shop=acme", "--json")
-    assert json.loads(done.stdout) == {"version_before": 1, "version": 7}, done.stderr
+    assert json.loads(done.stdout) == {"version_before": 1, "version": 8}, done.stderr
     shop = store.connect("shop")
     cursor = shop.cursor()
     cursor.execute(f"SELECT {name}.once_begin('orders', 'a')")
@@ -615,3 +615,5 @@ def test_a_store_of_version_1_gets_the_functions(store, key):
     app = store.connect("app").cursor()
     app.execute(f"SET search_path = {name}; SELECT chain_decisions(10)")
     assert app.fetchone()[0] == 1
+    app.execute("SELECT keep_partitions(now(), '400 days'), (SELECT count(*) FROM removing)")
+    assert app.fetchone() == (0, 0)

@@ -106,6 +106,80 @@ def test_entries_removed_after_their_retention_are_counted(place):
     assert f"not checked: {before['entries']} entries" in place.once("verify").stdout
 
 
+WITHOUT_COMMIT = """SELECT count(*) FROM entries e WHERE kind = 'evidence' AND NOT EXISTS (SELECT
+    FROM commits c WHERE c.chain_id = e.chain_id AND c.xid = e.xid
+    AND e.seq BETWEEN c.seq_first AND c.seq_last)"""
+THIS = "date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC'"  # month
+
+
+def partition(place, table, day):
+    """The name of the one that has the evidence of a day."""
+    said = place.sql(f"SELECT '{table}' || to_char(({day}) AT TIME ZONE 'UTC', '_YYYY_MM')")
+    return said.split()[-1]
+
+
+def without_partitions(place, *tables):
+    """What is written now goes to *_other."""
+    for table in tables:
+        place.sql(f"DROP TABLE {partition(place, table, 'now()')}")
+
+
+@pytest.mark.parametrize("tables", [(), ("entries", "commits"), ("commits",), ("entries",)])
+def test_evidence_goes_in_steps_and_a_commit_with_its_entries(place, tables):
+    """Wherever the rows are, and wherever it stops: what is left of a chain checks out, and each
+    entry finds its commit. At the end nothing is left."""
+    without_partitions(place, *tables)
+    place.fill()
+    whole = place.verify()["entries"]
+    steps, left = 0, whole
+    step = "SELECT keep_partitions(clock_timestamp() + interval '70 days', '1 day', 3)"
+    while place.sql(step).split()[-1] == "1":
+        steps += 1
+        assert steps < 100
+        assert place.sql(WITHOUT_COMMIT).split()[-1] == "0"
+        found = place.verify()
+        assert found["ok"] and found["entries"] + found["removed"] == whole, found
+        assert found["entries"] <= left
+        left = found["entries"]
+    assert steps > whole / 3
+    assert place.sql("SELECT count(*) FROM entries UNION ALL SELECT count(*) FROM commits UNION ALL"
+        " SELECT count(*) FROM removing").split()[-3:] == ["0", "0", "0"]
+    assert place.run("after").returncode == 0
+    found = place.verify()
+    assert found["ok"] and found["removed"] == whole and found["entries"] == 2, found
+
+
+def test_a_commit_stays_as_long_as_its_entries_are_in_the_partition_of_a_month(place):
+    """They go when the month is over, and commits without a partition of theirs not before."""
+    without_partitions(place, "commits")
+    place.fill()
+    whole = int(place.sql("SELECT count(*) FROM commits").split()[-1])
+    for _ in range(3):  # all is older than the retention, and the month is not over
+        place.sql(f"SELECT keep_partitions({THIS} + interval '1 month 23 hours', '1 day')")
+    assert place.sql(WITHOUT_COMMIT).split()[-1] == "0"
+    assert int(place.sql("SELECT count(*) FROM commits").split()[-1]) == whole > 0
+    assert place.verify()["removed"] == 0
+
+
+def test_a_decision_that_is_chained_late_does_not_go_before_those_before_it(place):
+    """A transaction of the month before commits after one of this month was chained."""
+    for table in ("commits", "entries"):
+        before = partition(place, table, f"{THIS} - interval '1 day'")
+        place.sql(f"DO $$ BEGIN EXECUTE format('CREATE TABLE {before} PARTITION OF {table}"
+            f" FOR VALUES FROM (%L) TO (%L)', {THIS} - interval '1 month', {THIS}); END $$")
+    place.sql("SELECT once_begin('shop', 'k'); SELECT once_begin('shop', 'k');"
+        "UPDATE unchained SET decided_at = decided_at - interval '1 month',"
+        " entry = jsonb_set(entry, '{decided,now_ms}',"
+        " to_jsonb(millis(decided_at - interval '1 month')))"
+        " || jsonb_build_object('occurred_at', time_text(decided_at - interval '1 month'))"
+        " WHERE entry->'decided'->>'decision' = 'in_progress'; SELECT chain_decisions(10)")
+    before = place.verify()
+    assert [damage["what"] for damage in before["damages"]] == [] and before["entries"] == 2
+    place.sql("SELECT keep_partitions(now() + interval '1 day', '1 day')")
+    after = place.verify()
+    assert after["damages"] == [] and after["entries"] + after["removed"] == 2, after
+
+
 def test_an_application_that_is_chained_late_is_put_in_order(place):
     """A process decides on the operation before the application's own entry is in a chain."""
     said = json.loads(place.sql("SELECT once_begin('shop', 'k', lease => '10ms')"))

@@ -37,7 +37,7 @@
 enum { PG_COMMIT_ROWS = 30 };
 
 /* The version of the schema that this program reads and writes. */
-enum { PG_SCHEMA_VERSION = 7 };
+enum { PG_SCHEMA_VERSION = 8 };
 
 enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 

@@ -132,7 +132,7 @@ static enum status put_chains(
         [CHAIN_HASH] = PG_BYTEA,
         [CHAIN_REMOVED_SEQ] = PG_INT8,
         [CHAIN_REMOVED_HASH] = PG_BYTEA};
-    /* The functions' chain is in every schema; here it continues. */
+    /* The functions' chain is in every schema; here it continues, and so does its time. */
     static const char sql[] =
         "WITH told AS (SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::timestamptz[],"
         " $4::timestamptz[], $5::bigint[], $6::bigint[], $7::bytea[], $8::bigint[], $9::bytea[])"
@@ -143,7 +143,8 @@ static enum status put_chains(
         " ended_at, incarnation, seq, hash) SELECT chain_id, public_key, '', 0, 'copied',"
         " started_at, greatest(started_at, seen_at), greatest(started_at, seen_at),"
         " nullif(incarnation, 0), seq, hash FROM told ORDER BY n"
-        " ON CONFLICT (chain_id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash";
+        " ON CONFLICT (chain_id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash,"
+        " committed_at = $10::timestamptz";
     link_prepare(&self->link, "inherit_chains", sql);
     for (int column = 0; column < CHAIN_COLUMNS; column++) {
         args_array(&self->link.args, types[column]);
@@ -152,6 +153,7 @@ static enum status put_chains(
         }
         args_array_end(&self->link.args);
     }
+    args_time(&self->link.args, inherit->time_ms);
     return run_prepared(self, "inherit_chains", err);
 }
 

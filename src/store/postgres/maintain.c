@@ -1,5 +1,5 @@
 /*
- * Housekeeping: removes expired records in bounded chunks and whole partitions of evidence, and
+ * Housekeeping: removes expired records and old evidence (schema_8.sql) in bounded chunks, and
  * chains the evidence that applications' own transactions left (schema_2.sql).
  *
  * A record is forgotten by committed time only (P8): the mark that this handle knows is in the
@@ -15,6 +15,8 @@ enum {
     EXPIRE_EVERY_MS = 1000,
     CHAIN_DECISIONS = 256, /* in one transaction: some 50 ms */
     KEEP_EVERY_MS = 60000,
+    KEEP_ROWS = 5000,    /* in one transaction: some 50 ms */
+    KEEP_AGAIN_MS = 500, /* while there is more to remove: others have most of the time */
 };
 
 #define RETAIN_MS_MIN (INT64_C(86400000)) /* keep_partitions refuses less; a month goes whole */
@@ -78,13 +80,18 @@ static enum status keep(struct pg_store *self, struct err *err)
 {
     enum status status = OK;
     int64_t now_ms = pg_boot_ms(self);
+    int64_t more = 0;
     bool slept = now_ms > self->keep_at_ms + SILENT_MS_MAX / 2;
     self->keep_at_ms = now_ms + KEEP_EVERY_MS;
     if (self->mark_ms > 0) { /* something was committed */
         args_time(&self->link.args, self->mark_ms);
         args_int8(
             &self->link.args, self->retain_ms > RETAIN_MS_MIN ? self->retain_ms : RETAIN_MS_MIN);
-        status = run(self, PG_KEEP, NULL, err);
+        args_int4(&self->link.args, KEEP_ROWS);
+        status = run(self, PG_KEEP, &more, err);
+    }
+    if (status == OK && more != 0) {
+        self->keep_at_ms = now_ms + KEEP_AGAIN_MS;
     }
     if (status == OK && !slept) { /* else our own heart has not beaten yet */
         args_time(&self->link.args, pg_time_now(self).time_ms - SILENT_MS_MAX);

@@ -32,6 +32,7 @@ static const struct {
     {6, pg_schema_6, &pg_schema_6_bytes},
     {6, pg_schema_6_evidence, &pg_schema_6_evidence_bytes},
     {7, pg_schema_7, &pg_schema_7_bytes},
+    {8, pg_schema_8, &pg_schema_8_bytes},
 };
 
 /* What a role needs to run Once: no right to create, drop or alter anything, nor to change or
@@ -41,7 +42,7 @@ static const char *const app_grants[] = {
     "GRANT SELECT, INSERT, UPDATE, DELETE ON %1$s.records, %1$s.tallies TO %2$s",
     "GRANT SELECT, INSERT ON %1$s.entries, %1$s.commits TO %2$s",
     "GRANT SELECT, INSERT, UPDATE ON %1$s.chains TO %2$s",
-    "GRANT SELECT ON %1$s.migrations, %1$s.removals, %1$s.store TO %2$s",
+    "GRANT SELECT ON %1$s.migrations, %1$s.removals, %1$s.removing, %1$s.store TO %2$s",
     "GRANT UPDATE (committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store TO %2$s",
     "GRANT SELECT, UPDATE ON SEQUENCE %1$s.fences TO %2$s",
     "GRANT EXECUTE ON FUNCTION %1$s.keep_partitions, %1$s.chain_decisions TO %2$s",
@@ -61,9 +62,9 @@ static const char *const functions_grants[] = {
 static const char *const reader_grants[] = {
     "GRANT USAGE ON SCHEMA %1$s TO %2$s",
     ("GRANT SELECT ON %1$s.records, %1$s.tallies, %1$s.entries, %1$s.commits, %1$s.chains,"
-     " %1$s.migrations, %1$s.removals, %1$s.operations, %1$s.unknown_operations, %1$s.evidence,"
-     " %1$s.processes, %1$s.counts, %1$s.unchained, %1$s.roles, %1$s.intake, %1$s.effect_types"
-     " TO %2$s"),
+     " %1$s.migrations, %1$s.removals, %1$s.removing, %1$s.operations, %1$s.unknown_operations,"
+     " %1$s.evidence, %1$s.processes, %1$s.counts, %1$s.unchained, %1$s.roles, %1$s.intake,"
+     " %1$s.effect_types TO %2$s"),
     ("GRANT SELECT (store_id, created_at, committed_at, boot_ms, boot_id, jump_ms) ON %1$s.store"
      " TO %2$s"),
     "GRANT SELECT ON SEQUENCE %1$s.fences TO %2$s",

@@ -24,5 +24,7 @@ extern const char pg_schema_6_evidence[];
 extern const size_t pg_schema_6_evidence_bytes;
 extern const char pg_schema_7[];
 extern const size_t pg_schema_7_bytes;
+extern const char pg_schema_8[];
+extern const size_t pg_schema_8_bytes;
 
 #endif

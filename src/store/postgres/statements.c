@@ -156,7 +156,8 @@ static const struct {
         " pg_snapshot_xmin(pg_current_snapshot()) = pg_snapshot_xmax(pg_current_snapshot()),"
         " coalesce(r.seq, 0), r.hash, CASE WHEN c.chain_id = '" PG_FUNCTIONS_CHAIN "'"
         " THEN (SELECT count(*) FROM unchained) ELSE 0 END FROM chains c LEFT JOIN LATERAL (SELECT"
-        " seq, hash FROM removals WHERE chain_id = c.chain_id ORDER BY seq DESC LIMIT 1) AS r"
+        " seq, hash FROM removals WHERE chain_id = c.chain_id AND NOT EXISTS (SELECT FROM removing"
+        " WHERE removing.month = removals.month) ORDER BY seq DESC LIMIT 1) AS r"
         " ON true WHERE c.chain_id <> '" PG_FUNCTIONS_CHAIN "' OR c.seq > 0"
         " OR EXISTS (SELECT FROM unchained) ORDER BY c.number"},
     /* Forgets a bounded number of expired records. A record of a batch under way is left alone: the
@@ -172,7 +173,7 @@ static const struct {
         " tally AS (INSERT INTO tallies AS t SELECT $1::uuid, kind, status, -count(*) FROM gone"
         " GROUP BY kind, status ON CONFLICT (chain_id, kind, status)"
         " DO UPDATE SET live = t.live + excluded.live) SELECT count(*) FROM gone"},
-    {PG_KEEP, "SELECT keep_partitions($1, $2::bigint * interval '1 ms')"},
+    {PG_KEEP, "SELECT keep_partitions($1, $2::bigint * interval '1 ms', $3)"},
     /* Ends chains, and moves their counts and time to the common row. */
     {PG_FOLD, "SELECT end_chains($1)"},
     {PG_END, "SELECT end_chain($1)"},
