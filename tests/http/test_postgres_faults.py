@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -324,6 +325,87 @@ def test_while_the_database_is_gone_nothing_is_granted_and_then_it_goes_on(datab
     load.goes_on()
     assert [node.process.poll() for node in nodes] == [None, None]
     load.end(url_of(database))
+
+
+class Stopping:
+    """In front of PostgreSQL, for one process: from a place in what it sends nothing more arrives,
+    as when the process, or its machine, is stopped while it sends. The connections stay open."""
+
+    EXECUTE = b"E\0\0\0\x09\0\0\0\0\0"
+
+    def __init__(self, database):
+        self.database, self.wanted, self.within = database, None, 0
+        self.stopped, self.goes_on = threading.Event(), threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.take, daemon=True).start()
+
+    def take(self):
+        while True:
+            client = self.listener.accept()[0]
+            server = socket.create_connection(("127.0.0.1", self.database.port))
+            for side in ((client, server, self.cut), (server, client, len)):
+                threading.Thread(target=self.hand_on, args=side, daemon=True).start()
+
+    def hand_on(self, source, target, first):
+        """A side that is closed is not told to the other one: who is stopped closes nothing."""
+        try:
+            while data := source.recv(1 << 20):
+                size = first(data)
+                target.sendall(data[:size])
+                if size < len(data):
+                    self.stopped.set()
+                    self.goes_on.wait()
+                    target.sendall(data[size:])
+        except OSError:
+            pass
+
+    def cut(self, data):
+        """How much of it arrives before the stop."""
+        at = data.find(b"\0" + self.wanted + b"\0") if self.wanted else -1
+        if at < 0 or self.stopped.is_set():
+            return len(data)
+        return at + self.within or data.index(self.EXECUTE, at) + len(self.EXECUTE)
+
+    def stop_at(self, statement, within=0):
+        """So many bytes into the message with its arguments; 0: after the message that runs it."""
+        self.wanted, self.within = statement.encode(), within
+
+
+# After the locks were taken; after the first statement of a commit; in the middle of the arguments
+# of a later one; before COMMIT.
+STOPS = [("lock", 0), ("placed", 0), ("lines", 50), ("mark", 0)]
+
+
+def test_processes_that_stall_while_they_send_hold_others_up_for_a_bounded_time(database):
+    """S10: PostgreSQL bounds how long a session is idle in a transaction, not how long it waits for
+    the rest of a request. Whoever waits for its keys ends it."""
+    url = migrated(database)
+    proxies = [Stopping(database) for _ in STOPS]
+    stalled = [Node(url.replace(f":{database.port}/", f":{proxy.port}/")) for proxy in proxies]
+    other = Node(url)
+    try:
+        late = []
+        for number, (node, proxy, stop) in enumerate(zip(stalled, proxies, STOPS)):
+            proxy.stop_at(*stop)
+            late.append(Asked(node, f"k{number}"))
+        for proxy in proxies:
+            assert proxy.stopped.wait(30)
+        begun = time.monotonic()
+        for number in range(len(STOPS)):
+            until(lambda key=f"k{number}": other.request("POST", "/v1/fences", {"scope": "way",
+                "key": key, "payload": 1, "lease": "10m"})[0] == 201, "its key is held", 60)
+        assert time.monotonic() - begun < 30  # 12 s, and the time of a busy machine
+        for proxy in proxies:
+            proxy.goes_on.set()
+        for one in late:
+            one.join()
+            assert one.status in (202, 503), one.answer  # its commit failed, or it asked again
+    finally:
+        for node in [*stalled, other]:
+            node.kill9()
+    verified = once("verify", "--json", "--store", url)
+    assert verified.returncode == 0, verified.stdout
 
 
 @pytest.fixture

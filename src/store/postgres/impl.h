@@ -74,6 +74,7 @@ enum pg_phase { PG_CLOSED, PG_IDLE, PG_PREPARED };
 #define PG_EXPIRE  "expire"
 #define PG_KEEP    "keep"
 #define PG_FOLD    "fold"
+#define PG_STALLED "stalled"
 #define PG_END     "end"
 #define PG_CHAIN   "chain"
 #define PG_PLACED  "placed"
@@ -304,5 +305,8 @@ void pg_intake_drop(struct pg_store *self, const struct pg_row *rows, size_t cou
 
 /* ---- maintain.c ---- */
 extern const struct store_housekeeping pg_housekeeping;
+/* IDLE: ends sessions of our role that have waited too long for the rest of what their process
+ * sends, and hold keys (S10). Becomes IDLE or CLOSED. */
+void pg_end_stalled(struct pg_store *self);
 
 #endif

@@ -42,6 +42,14 @@ static enum status run(struct pg_store *self, const char *name, int64_t *ret_cou
     return status;
 }
 
+void pg_end_stalled(struct pg_store *self)
+{
+    ASSERT(self->phase == PG_IDLE);
+    args_int8(&self->link.args, LIMIT_PREPARED_MS_MAX);
+    enum status ignored = run(self, PG_STALLED, NULL, NULL);
+    (void)ignored; /* the next one who waits for these keys tries again */
+}
+
 static enum status expire(struct pg_store *self, struct err *err)
 {
     int64_t count = EXPIRE_ROWS;
@@ -96,6 +104,9 @@ static enum status keep(struct pg_store *self, struct err *err)
     if (status == OK && !slept) { /* else our own heart has not beaten yet */
         args_time(&self->link.args, pg_time_now(self).time_ms - SILENT_MS_MAX);
         status = run(self, PG_FOLD, NULL, err);
+    }
+    if (status == OK) {
+        pg_end_stalled(self); /* while it has not ended, evidence after it is not shown (S11) */
     }
     return status;
 }

@@ -41,6 +41,7 @@ struct asking {
     size_t *of;   /* for each want its ask */
     bool sources; /* one of them wants the record of its source */
     bool by_keys; /* all ask by key alone, for the bodies that their fingerprints choose */
+    bool blocked; /* the locks were not had in time */
 };
 
 /* The first of the wants that share a record. */
@@ -450,6 +451,7 @@ static enum status receive(struct pg_store *self, struct store_batch *batch, str
     for (int i = 0; locks && i < 2 && status == OK; i++) { /* BEGIN, and the locks */
         PGresult *done = NULL;
         status = link_next(&self->link, &done, err);
+        asking->blocked = status != OK && done != NULL;
         PQclear(done);
     }
     int columns = columns_count();
@@ -486,6 +488,9 @@ static enum status exchange(
         status = receive(self, batch, &asking, locks, err);
         if (status != OK) {
             pg_recover(self);
+            if (asking.blocked && self->phase == PG_IDLE) {
+                pg_end_stalled(self);
+            }
         } else if (locks) {
             phase_set(self, PG_PREPARED);
         }
