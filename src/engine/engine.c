@@ -203,13 +203,20 @@ static bool batch_hand_over(struct engine *engine, struct batch *batch)
     return true;
 }
 
-/* Nobody uses the batch any more. With the lock. */
-static void batch_free(struct engine *engine, struct batch *batch)
+/* The calls of a batch are no longer under way. With the lock. */
+static void batch_over(struct engine *engine, struct batch *batch)
 {
     gather_answered(&engine->gather, batch->collected, batch->collected_nanos, clock_nanos());
+    batch->collected = 0;
     if (engine->gather.enough > 0) {
         pthread_cond_signal(&engine->work);
     }
+}
+
+/* Nobody uses the batch any more. With the lock. */
+static void batch_free(struct engine *engine, struct batch *batch)
+{
+    batch_over(engine, batch);
     batch->next = engine->free;
     engine->free = batch;
 }
@@ -228,6 +235,9 @@ static void batch_answer(struct engine *engine, struct batch *batch, const struc
         fail_calls(batch->calls, batch->count, failure);
     }
     size_t count = batch->count;
+    pthread_mutex_lock(&engine->lock);
+    batch_over(engine, batch); /* before a caller can send its next call (GA1) */
+    pthread_mutex_unlock(&engine->lock);
     for (size_t i = 0; i < count; i++) {
         batch->calls[i]->done(batch->calls[i]); /* the call may be freed after this */
     }
