@@ -194,6 +194,10 @@ class Asked(threading.Thread):
         self.node, self.key, self.status, self.answer = node, key, None, {}
         self.start()
 
+    def done(self):
+        self.join()
+        return self.status
+
     def run(self):
         try:
             self.status, _, self.answer = self.node.request("POST", "/v1/fences",
@@ -382,9 +386,11 @@ def test_processes_that_stall_while_they_send_hold_others_up_for_a_bounded_time(
     the rest of a request. Whoever waits for its keys ends it."""
     url = migrated(database)
     proxies = [Stopping(database) for _ in STOPS]
-    stalled = [Node(url.replace(f":{database.port}/", f":{proxy.port}/")) for proxy in proxies]
     other = Node(url)
+    stalled = [Node(url.replace(f":{database.port}/", f":{proxy.port}/")) for proxy in proxies]
     try:
+        assert Asked(other, "early").done() == 201
+        time.sleep(12)  # its housekeeping, which comes once a minute, is over
         late = []
         for number, (node, proxy, stop) in enumerate(zip(stalled, proxies, STOPS)):
             proxy.stop_at(*stop)
@@ -399,8 +405,7 @@ def test_processes_that_stall_while_they_send_hold_others_up_for_a_bounded_time(
         for proxy in proxies:
             proxy.goes_on.set()
         for one in late:
-            one.join()
-            assert one.status in (202, 503), one.answer  # its commit failed, or it asked again
+            assert one.done() in (202, 503), one.answer  # its commit failed, or it asked again
     finally:
         for node in [*stalled, other]:
             node.kill9()
