@@ -74,10 +74,9 @@ struct engine_call {
     struct slice request_body; /* to store with a begin; empty: none */
     struct slice outcome_body; /* to store with a seal or resolve; empty: none */
     int64_t wait_ms;           /* a begin that finds in_progress waits this long for the seal */
-    bool
-        replays_only; /* a begin without what a grant needs: if the decision would be anything but a
-                          replay, nothing is decided, not even in the evidence, and err is E_STALE.
-                          Not in a group */
+    /* A begin without what a grant needs: if the decision would be anything but a replay, nothing
+     * is decided, not even in the evidence, and err is E_STALE. Not in a group. */
+    bool replays_only;
     bool needs_previous;     /* it depends on the call before it in its group (below) */
     bool claims_previous;    /* it claims what the call before it in its group enqueues (below) */
     struct query *query;     /* instead of a request: read from the store (query.h) */
