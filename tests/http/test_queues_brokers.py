@@ -202,6 +202,7 @@ def test_the_lag_is_what_nobody_has_taken(queue, handler, source):
     server = queue("prefetch: 1\nretry: {attempts: 100}")
     handler.answers = [RESTS] * 60
     source.add_events(["a", "b", "c", "d"])
+    until(lambda: deliveries(server, status="pending"), "not tried", SLOW_S)
     until(lambda: figure(server, "lag") == 3, "not told", 60)
     handler.answers = []
     one = deliveries(server)[0]
