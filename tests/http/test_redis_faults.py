@@ -189,6 +189,21 @@ def test_a_failover_without_wait_loses_what_lagged_and_the_process_stops(pair, o
     switch.close()
 
 
+def stops_without_a_grant(server, key):
+    """The process notices that its chain does not go on, before it grants anything."""
+    end = time.monotonic() + 60
+    while server.process.poll() is None and time.monotonic() < end:
+        try:
+            with server.wire() as wire:
+                again = wire.request("POST", "/v1/fences", fences.begin_body(key, {}))
+                assert again[0] != 201
+        except (Broken, OSError):
+            pass
+        time.sleep(0.05)
+    assert server.process.poll() == 70
+    assert "had acknowledged" in server.stderr()
+
+
 def lose_what_lags(replica, way, primary, switch, once, options):
     server = once(f"redis://127.0.0.1:{switch.port}{options}")
     with server.wire() as wire:
@@ -200,17 +215,7 @@ def lose_what_lags(replica, way, primary, switch, once, options):
     primary.kill()
     replica.cli("REPLICAOF", "NO", "ONE")
     switch.lead(replica.port)
-    end = time.monotonic() + 60
-    while server.process.poll() is None and time.monotonic() < end:
-        try:
-            with server.wire() as wire:
-                again = wire.request("POST", "/v1/fences", fences.begin_body("late", {}))
-                assert again[0] != 201  # never a second grant by the process that knows
-        except (Broken, OSError):
-            pass
-        time.sleep(0.05)
-    assert server.process.poll() == 70
-    assert "had acknowledged" in server.stderr()
+    stops_without_a_grant(server, "late")  # never a second grant by the process that knows
     fresh = once(f"redis://127.0.0.1:{switch.port}")  # one that does not know grants it again …
     with fresh.wire() as wire:
         assert fences.begin(wire, "late", {}).decision == "first_seen"
@@ -493,7 +498,7 @@ def test_a_store_of_an_earlier_format_is_taken_over_and_earlier_versions_keep_ou
     assert redis.cli("HGET", "{once}:store", "format") == before  # a reader changes nothing
     assert server.cli("ls", "--store", redis.url, "--tenant", "default").stdout.count("k") >= 4
     server = once(redis.url)
-    assert redis.cli("HGET", "{once}:store", "format") == "3"
+    assert redis.cli("HGET", "{once}:store", "format") == "4"
     with server.wire() as wire:
         check_request_kept(wire, "k0")
         assert fences.begin(wire, "k1", {"n": 1}).decision == "in_progress"
@@ -516,9 +521,30 @@ return table.concat(all, ' ')""", 1, "{once}:keys")
     batch(server, [{"scope": "s", "key": f"new{number}", "payload": {}} for number in range(3)])
     server.stop()
     assert server.cli("verify", "--redecide", "--store", redis.url).returncode == 0
-    redis.ask("HSET", "{once}:store", "format", "4")
+    redis.ask("HSET", "{once}:store", "format", "5")
     done = server.cli("verify", "--store", redis.url)
-    assert done.returncode != 0 and "knows formats 1 to 3" in done.stderr, done
+    assert done.returncode != 0 and "knows formats 1 to 4" in done.stderr, done
+
+
+def test_a_process_that_knows_only_an_earlier_format_stops(redis, once):
+    """It would not find what a later version writes: the one that takes the store over ends it."""
+    old = once(redis.url)
+    with old.wire() as wire:
+        grant = fences.begin(wire, "k", {})
+    redis.ask("HSET", "{once}:store", "format", "3")
+    new = once(redis.url)
+    stops_without_a_grant(old, "other")
+    assert redis.cli("HGET", "{once}:store", "format") == "4"
+    with new.wire() as wire:
+        assert fences.seal(wire, grant.operation_id, grant.fence, {}).decision == "sealed"
+    new.stop()
+    again = once(redis.url)  # of the same format: nobody is ended
+    one_more = once(redis.url)
+    with again.wire() as wire:
+        assert fences.begin(wire, "other", {}).decision == "first_seen"
+    one_more.stop()
+    again.stop()
+    assert again.cli("verify", "--redecide", "--store", redis.url).returncode == 0
 
 
 def test_a_new_record_keeps_its_request_when_it_changes(redis, once):

@@ -116,11 +116,20 @@ static void migrate(const struct fixture *fixture)
 #endif
 }
 
+/* Does what a busy and large store does: presumes every batch that it may, and spreads its keys. */
 static void presume_always(struct store *store)
 {
 #ifdef ONCE_REDIS
-    struct redis_presuming *presuming = &redis_of(store)->presuming;
+    struct redis *self = redis_of(store);
+    struct redis_presuming *presuming = &self->presuming;
+    char key[REDIS_NAME_BYTES_MAX + 16];
+    redisReply *reply = NULL;
+    struct err err = {0};
     presuming->after = presuming->pause_min = presuming->pause_max = 0;
+    (void)snprintf(key, sizeof key, "{%s}:store", self->url.name);
+    const char *const words[] = {"HSET", key, "spread", "1"};
+    assert_int_equal(call_words(self, words, 4, &reply, &err), OK);
+    freeReplyObject(reply);
 #else
     (void)store;
 #endif

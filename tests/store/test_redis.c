@@ -16,6 +16,8 @@
 #include "store/kit.h"
 #include "store/proxy.h"
 
+enum { LARGE_MAX = 1600 }; /* records of large_record */
+
 struct fixture {
     struct proxy *proxy;
     unsigned short port;  /* of the server itself */
@@ -86,19 +88,29 @@ static void command(const struct fixture *fixture, const char *text)
     redisFree(context);
 }
 
-/* The server's fence counter. */
-static uint64_t counter_read(const struct fixture *fixture)
+/* What the server answers to a command about the store, which "%s" stands for: a number. */
+static uint64_t number_of(const struct fixture *fixture, const char *form)
 {
-    char text[128];
+    char text[160];
+    const char *name = strstr(form, "%s");
+    assert_non_null(name);
+    (void)snprintf(
+        text, sizeof text, "%.*s%s%s", (int)(name - form), form, fixture->name, name + 2);
     redisContext *context = redisConnect("127.0.0.1", fixture->port);
     assert_true(context != NULL && context->err == 0);
-    (void)snprintf(text, sizeof text, "GET {%s}:fence", fixture->name);
     redisReply *reply = redisCommand(context, text);
     assert_non_null(reply);
-    uint64_t counter = reply->type == REDIS_REPLY_STRING ? strtoull(reply->str, NULL, 10) : 0;
+    assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+    uint64_t number = reply->type == REDIS_REPLY_STRING ? strtoull(reply->str, NULL, 10)
+                                                        : (uint64_t)reply->integer;
     freeReplyObject(reply);
     redisFree(context);
-    return counter;
+    return number;
+}
+
+static uint64_t counter_read(const struct fixture *fixture)
+{
+    return number_of(fixture, "GET {%s}:fence");
 }
 
 static enum status commit_one(struct store *store, const struct record *record, struct err *err)
@@ -811,43 +823,124 @@ static void a_commit_without_memory_never_happened(void **state)
     assert_int_equal(faulty.live, 0);
 }
 
+static struct record large_record(unsigned number, unsigned round)
+{
+    static char keys[LARGE_MAX][24];
+    struct err err = {0};
+    assert_true(number < LARGE_MAX);
+    (void)snprintf(keys[number], sizeof keys[number], "large-%u", number);
+    struct record record = kit_record(number, number + 1);
+    record.key.key = slice_str(keys[number]);
+    assert_int_equal(record_key_seal(&record.key, &err), OK);
+    record.operation_id = op_id_make(KIT_NOW, &record.key.hash, number + 1);
+    return round == 0 ? record : kit_sealed(&record, KIT_NOW + 86400000);
+}
+
+/* One commit of these records, which makes them in round 0 and seals them in round 1. Then all are
+ * found by their ids. */
+static void large_put(struct fixture *fixture, unsigned from, unsigned until, unsigned round)
+{
+    static struct record records[LARGE_MAX];
+    static struct change changes[LARGE_MAX];
+    struct err err = {0};
+    for (unsigned i = from; i < until; i++) {
+        records[i] = large_record(i, round);
+        changes[i] =
+            (struct change){.kind = CHANGE_PUT, .record = &records[i], .version_expected = round};
+    }
+    struct commit commit = {.changes = changes + from, .count = until - from};
+    assert_int_equal(kit_commit(fixture->store, &commit, KIT_NOW, &err), OK);
+    for (unsigned i = from; i < until; i++) {
+        const struct record *found = NULL;
+        assert_int_equal(kit_find(fixture->beside, &records[i].operation_id, STORE_OPERATIONS,
+                             &fixture->arena, &found, &err),
+            OK);
+        assert_non_null(found);
+        assert_int_equal(found->version, round + 1);
+    }
+}
+
 /* One server command takes fewer values than the largest commit has: it is sent in pieces. */
 static void the_largest_commit_is_whole(void **state)
 {
     enum { COUNT = LIMIT_BATCH_REQUESTS_MAX };
-    static char keys[COUNT][24];
-    static struct record records[COUNT];
-    static struct change changes[COUNT];
     struct fixture *fixture = *state;
-    struct store *store = fixture->store;
     struct err err = {0};
     for (unsigned round = 0; round < 2; round++) { /* they are made, and sealed */
-        for (unsigned i = 0; i < COUNT; i++) {
-            (void)snprintf(keys[i], sizeof keys[i], "large-%u", i);
-            struct record record = kit_record(i, i + 1);
-            record.key.key = slice_str(keys[i]);
-            assert_int_equal(record_key_seal(&record.key, &err), OK);
-            record.operation_id = op_id_make(KIT_NOW, &record.key.hash, i + 1);
-            records[i] = round == 0 ? record : kit_sealed(&record, KIT_NOW + 86400000);
-            changes[i] = (struct change){
-                .kind = CHANGE_PUT, .record = &records[i], .version_expected = round};
-        }
-        struct commit commit = {.changes = changes, .count = COUNT};
-        assert_int_equal(kit_commit(store, &commit, KIT_NOW, &err), OK);
+        large_put(fixture, 0, COUNT, round);
         struct store_counts counts = kit_counts(fixture->beside, STORE_OPERATIONS);
         assert_int_equal(
             counts.by_status[round == 0 ? RECORD_IN_PROGRESS : RECORD_EXECUTED], COUNT);
-        for (unsigned i = 0; i < COUNT; i++) {
-            const struct record *found = NULL;
-            assert_int_equal(kit_find(fixture->beside, &records[i].operation_id, STORE_OPERATIONS,
-                                 &fixture->arena, &found, &err),
-                OK);
-            assert_non_null(found);
-            assert_int_equal(found->version, round + 1);
-        }
     }
-    assert_int_equal(kit_maintain(store, KIT_NOW + 86400001, &err), OK);
+    assert_int_equal(kit_maintain(fixture->store, KIT_NOW + 86400001, &err), OK);
     assert_int_equal(kit_counts(fixture->beside, STORE_OPERATIONS).records, 0);
+}
+
+static int hash_compare(const void *a, const void *b)
+{
+    return memcmp(a, b, DIGEST_BYTES);
+}
+
+/* The hashes that a scan shows, by so many looks at a time. */
+static void scan_expect(
+    struct fixture *fixture, size_t looks, const struct digest *hashes, size_t count)
+{
+    enum { LIMIT = 100 };
+    struct scan_pace pace = {.looks_max = looks, .reads_max = looks};
+    struct scan scan = {.kinds = STORE_OPERATIONS, .limit = LIMIT, .pace = &pace};
+    size_t seen = 0;
+    while (!pace.done) {
+        const struct record *found[LIMIT];
+        size_t shown = 0;
+        struct err err = {0};
+        arena_clear(&fixture->arena);
+        assert_int_equal(fixture->beside->ops->scan(
+                             fixture->beside, &scan, &fixture->arena, found, &shown, &err),
+            OK);
+        for (size_t i = 0; i < shown; i++, seen++) {
+            assert_true(seen < count);
+            assert_memory_equal(&found[i]->key.hash, &hashes[seen], DIGEST_BYTES);
+        }
+        assert_true(pace.done || hash_compare(&pace.after, &scan.after) > 0); /* or it never ends */
+        scan.after = pace.after;
+    }
+    assert_int_equal(seen, count);
+}
+
+/* The first 32768 keys are in one sorted set, later ones in parts: in a scan's order all the same,
+ * found by their ids, and gone when they are forgotten. */
+static void keys_of_a_large_store_are_spread_and_keep_their_order(void **state)
+{
+    enum { TOGETHER = 1000, COUNT = LARGE_MAX };
+    static struct digest hashes[COUNT];
+    struct fixture *fixture = *state;
+    struct err err = {0};
+    for (unsigned i = 0; i < COUNT; i++) {
+        hashes[i] = large_record(i, 0).key.hash;
+    }
+    qsort(hashes, COUNT, sizeof *hashes, hash_compare);
+    large_put(fixture, 0, TOGETHER / 2, 0);
+    /* As if so many others were there, that one more commit just fits. */
+    (void)number_of(
+        fixture, "EVAL for\ti=1,31768\tdo\tredis.call('ZADD','{%s}:keys',0,'other:'..i)\tend 0");
+    large_put(fixture, TOGETHER / 2, TOGETHER, 0);
+    assert_int_equal(number_of(fixture, "ZCARD {%s}:keys"), 32768);
+    assert_int_equal(number_of(fixture, "HEXISTS {%s}:store spread"), 0);
+    large_put(fixture, TOGETHER, COUNT, 0);
+    assert_int_equal(number_of(fixture, "HEXISTS {%s}:store spread"), 1);
+    assert_int_equal(number_of(fixture, "ZREMRANGEBYLEX {%s}:keys [other: (other;"), 31768);
+    assert_int_equal(number_of(fixture, "ZCARD {%s}:keys"), TOGETHER);
+    for (size_t looks = 5; looks < 4 * COUNT; looks *= 5) {
+        scan_expect(fixture, looks, hashes, COUNT);
+    }
+    large_put(fixture, 0, COUNT / 2, 1);
+    large_put(fixture, COUNT / 2, COUNT, 1);
+    scan_expect(fixture, COUNT, hashes, COUNT);
+    for (unsigned i = 0; i < 2; i++) { /* each forgets up to 1024 */
+        assert_int_equal(kit_maintain(fixture->store, KIT_NOW + 86400001, &err), OK);
+    }
+    scan_expect(fixture, COUNT, NULL, 0);
+    assert_int_equal(number_of(fixture, "EVAL return(#redis.call('KEYS','{%s}:keys*')) 0"), 0);
 }
 
 /* All records of the store become this text. */
@@ -909,6 +1002,7 @@ int main(void)
         ON_SERVER(a_commit_without_memory_never_happened),
         ON_SERVER(a_record_without_its_parts_is_not_absent),
         ON_SERVER(the_largest_commit_is_whole),
+        ON_SERVER(keys_of_a_large_store_are_spread_and_keep_their_order),
         ON_SERVER(a_record_that_was_forgotten_and_made_anew_is_a_different_one),
         ON_SERVER(a_server_that_was_away_is_found_again),
         ON_SERVER(evidence_past_its_retention_leaves),

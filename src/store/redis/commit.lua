@@ -181,19 +181,15 @@ local function entries_put(of, count, places, from, last)
     redis.call('XADD', entries, string.format('%.0f-1', position), unpack(ARGV, from, last))
 end
 
+local made_hashes = {}
+for at = MADE, FIRST - 2 do made_hashes[at - MADE + 1] = string.sub(ARGV[at], -32) end
+
 -- The key hashes in an argument; none there: those of all records that are made.
-local made_hashes
 local function members_of(joined)
+    if joined == '' then return made_hashes end
     local members = {}
-    if joined ~= '' then
-        for at = 1, #joined / 32 do members[at] = string.sub(joined, at * 32 - 31, at * 32) end
-        return members
-    end
-    if not made_hashes then
-        for at = MADE, FIRST - 2 do members[at - MADE + 1] = string.sub(ARGV[at], -32) end
-        made_hashes = members
-    end
-    return made_hashes
+    for at = 1, #joined / 32 do members[at] = string.sub(joined, at * 32 - 31, at * 32) end
+    return members
 end
 
 at = FIRST
@@ -268,12 +264,13 @@ for _, hash in ipairs(hashes) do
             places[key] = nil
         end
         for key in pairs(places) do note(leaving, key, hash) end
-        if old then count(old, -1) else note(joining, keys, '0', hash) end
+        if old then count(old, -1) else made_hashes[#made_hashes + 1] = hash end
         count(new, 1)
         holders[new.holder] = true
     end
 end
 
+keys_join(made_hashes)
 for key, list in pairs(leaving) do in_pieces('ZREM', key, list) end
 for key, list in pairs(joining) do in_pieces('ZADD', key, list) end
 holders['0'] = nil

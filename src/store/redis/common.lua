@@ -3,7 +3,7 @@
 local tag = string.sub(KEYS[1], 1, -6)
 local store, keys, counts = KEYS[1], tag .. 'keys', tag .. 'counts'
 local entries, time, beats = tag .. 'entries', tag .. 'time', tag .. 'beats'
-local FORMAT = '3'
+local FORMAT = '4'
 local UNKNOWN, DEAD, WINDOW_OVER = '2', '10', '5' -- record_status, record_due
 
 
@@ -19,6 +19,15 @@ local function due_key(kind, reason) return tag .. 'due:' .. kind .. ':' .. reas
 local function unknown_key(kind) return tag .. 'unknown:' .. kind end
 local function dead_key(kind) return tag .. 'dead:' .. kind end
 local function held_key(holder) return tag .. 'held:' .. holder end
+
+-- The key hashes of a small store are in one sorted set. The cost of joining it grows with it: to
+-- join one of a million takes the server as long as the rest of a begin. So from KEYS_TOGETHER on
+-- new ones join one of 65536 sets, by their first two bytes, and `spread` says so. A scan of fewer
+-- would spend most of its time on sets that are absent.
+local KEYS_TOGETHER, PARTS = 32768, 65536
+local parts = keys .. ':'
+local function part_of(hash) return parts .. string.sub(hash, 1, 2) end
+local function are_spread() return redis.call('HEXISTS', store, 'spread') == 1 end
 
 -- A record's field m: numbers, then its operation id and tenant. A record that was last written in
 -- format 2 has only the numbers there: these two are its fields i and t.
@@ -95,6 +104,23 @@ local function in_pieces(word, key, list)
             redis.call(word, unpack(list, from, last))
         end
     end
+end
+
+-- Each is in one of the two.
+local function keys_leave(hash)
+    if redis.call('ZREM', part_of(hash), hash) == 0 then redis.call('ZREM', keys, hash) end
+end
+
+local function keys_join(hashes)
+    if not are_spread() then
+        local joins = {}
+        if redis.call('ZCARD', keys) + #hashes <= KEYS_TOGETHER then
+            for at = 1, #hashes do joins[2 * at - 1], joins[2 * at] = '0', hashes[at] end
+            return in_pieces('ZADD', keys, joins)
+        end
+        redis.call('HSET', store, 'spread', '1')
+    end
+    for at = 1, #hashes do redis.call('ZADD', part_of(hashes[at]), '0', hashes[at]) end
 end
 
 -- Whether a key exists that one of these arguments names.

@@ -11,7 +11,7 @@ for kind = 1, 7 do
     for _, hash in ipairs(over) do
         local meta = meta_read(meta_of(record_key(hash)))
         redis.call('UNLINK', record_key(hash)) -- first, because it needs no memory
-        redis.call('ZREM', keys, hash)
+        keys_leave(hash)
         for key in pairs(places_of(meta)) do redis.call('ZREM', key, hash) end
         redis.call('HINCRBY', counts, meta.kind .. ':' .. meta.status, -1)
         left = left - 1

@@ -221,8 +221,9 @@ static void notice_put(struct redis *self, const struct record *record)
 
 /* ---- indexes -------------------------------------------------------------------------------- */
 
-/* The sorted sets that a record joins; common.lua has the same (places_of). */
-enum join_set { JOIN_KEYS, JOIN_DUE, JOIN_UNKNOWN, JOIN_DEAD, JOIN_HELD };
+/* The sorted sets that a record joins, those of all keys aside; common.lua has the same
+ * (places_of). */
+enum join_set { JOIN_DUE, JOIN_UNKNOWN, JOIN_DEAD, JOIN_HELD };
 
 struct join {
     enum join_set set;
@@ -259,7 +260,6 @@ static void joins_add(struct buf *joins, const struct record *record)
 {
     uint64_t kind = (uint64_t)record->kind;
     int64_t due_ms = record_due_ms(record);
-    join_add(joins, record, JOIN_KEYS, 0, 0);
     if (due_ms != INT64_MAX && record_due(record) != RECORD_DUE_NEVER) {
         join_add(joins, record, JOIN_DUE, kind * REASONS + (uint64_t)record_due(record), due_ms);
     }
@@ -276,9 +276,8 @@ static void joins_add(struct buf *joins, const struct record *record)
 
 static void join_key_put(struct redis *self, const struct join *join)
 {
-    char name[48] = "keys";
+    char name[48] = "";
     switch (join->set) {
-    case JOIN_KEYS: break;
     case JOIN_DUE:
         (void)snprintf(
             name, sizeof name, "due:%" PRIu64 ":%" PRIu64, join->of / REASONS, join->of % REASONS);
@@ -381,6 +380,8 @@ enum status inserts_put(struct redis *self, const struct commit *commit, struct 
         struct join *all = (struct join *)(void *)joins.data;
         qsort(all, joins.len / sizeof *all, sizeof *all, join_compare);
         joins_put(self, all, joins.len / sizeof *all);
+    }
+    if (status == OK) {
         counts_put(self, &tally);
     }
     buf_release(&joins);

@@ -26,15 +26,17 @@ end
 -- string, if it is one.
 local function find(id, kinds)
     local prefix = string.sub(id, 17)
-    local near = redis.call('ZRANGEBYLEX', keys, '[' .. prefix,
-        '[' .. prefix .. string.rep('\255', 26))
     id = string.sub(id, 1, 16)
-    for _, hash in ipairs(near) do
-        local key = record_key(hash)
-        local m, field, _, text = meta_of(key)
-        if m then
-            local kind, own = meta_look(m)
-            if (own or field) == id and kind_in(kinds, kind) then return key, text end
+    for _, set in ipairs({part_of(prefix), keys}) do
+        local near = redis.call('ZRANGEBYLEX', set, '[' .. prefix,
+            '[' .. prefix .. string.rep('\255', 26))
+        for _, hash in ipairs(near) do
+            local key = record_key(hash)
+            local m, field, _, text = meta_of(key)
+            if m then
+                local kind, own = meta_look(m)
+                if (own or field) == id and kind_in(kinds, kind) then return key, text end
+            end
         end
     end
     return nil

@@ -221,9 +221,10 @@ static enum status store_take(struct redis *self, const redisReply *reply, struc
         secret.len != sizeof self->shared.fingerprint_key) {
         return reply_malformed(&redis_script_open, err);
     }
-    if (!slice_is(format, "1") && !slice_is(format, "2") && !slice_is(format, "3")) {
+    if (!slice_is(format, "1") && !slice_is(format, "2") && !slice_is(format, "3") &&
+        !slice_is(format, "4")) {
         return err_set(err, E_INVALID,
-            "the store '%s' has format %.*s, and this version of Once knows formats 1 to 3",
+            "the store '%s' has format %.*s, and this version of Once knows formats 1 to 4",
             self->url.name, SLICE_ARGS(format));
     }
     memcpy(self->shared.fingerprint_key, secret.data, secret.len);
