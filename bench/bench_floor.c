@@ -8,8 +8,10 @@
  * before it listens and used over and over, which Once cannot do.
  *
  *     bench_floor port=8080 dir=PATH answer=FILE [bytes=960] [loops=1] [work_us=0]
+ *     bench_floor port=8080 redis=PORT answer=FILE [writes=3] [script=0] [loops=1] [work_us=0]
  *
  * work_us: own code of a server, which is counting here, for each request. FILE is a whole answer.
+ * With a Redis server, one round trip takes the place of the write and flush (floor_redis.h).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -24,6 +26,9 @@
 
 #include "bare.h"
 #include "bench.h"
+#ifdef BENCH_REDIS
+#include "floor_redis.h"
+#endif
 #include "store/journal/write_ways.h"
 
 enum {
@@ -51,6 +56,7 @@ struct floor_batch {
 };
 
 static struct {
+    struct floor_redis *redis; /* what is written to instead of the file; NULL: the file */
     struct bare file;
     char *bytes; /* what a batch appends, aligned; as many as all connections need */
     size_t bytes_each;
@@ -130,11 +136,22 @@ static int listen_on(uint16_t port)
     return fd;
 }
 
+static void batch_write(size_t count)
+{
+#ifdef BENCH_REDIS
+    if (floor_server.redis != NULL) {
+        floor_redis_commit(floor_server.redis, count);
+        return;
+    }
+#endif
+    bare_write(&floor_server.file, floor_server.bytes, count * floor_server.bytes_each);
+}
+
 /* One write and one flush, then the answers. An answer is small against the buffer of a socket with
  * nothing in flight: it goes whole. */
 static void batch_commit(const struct floor_batch *batch)
 {
-    bare_write(&floor_server.file, floor_server.bytes, batch->count * floor_server.bytes_each);
+    batch_write(batch->count);
     for (size_t i = 0; i < batch->count; i++) {
         (void)send(batch->fds[i], floor_server.answer, floor_server.answer_bytes, MSG_NOSIGNAL);
     }
@@ -230,6 +247,22 @@ static void file_open(const char *dir)
     memset(floor_server.bytes, '1', room);
 }
 
+static void redis_open(int argc, char **argv, uint16_t port)
+{
+#ifdef BENCH_REDIS
+    double writes = bench_number(argc, argv, "writes", FLOOR_DUES);
+    if (!(writes >= FLOOR_RECORDS && writes <= FLOOR_KEYS)) {
+        bench_fail("writes are %d to %d", FLOOR_RECORDS, FLOOR_KEYS);
+    }
+    floor_server.redis = floor_redis_open(
+        port, (enum floor_writes)(int)writes, bench_number(argc, argv, "script", 0) > 0);
+#else
+    (void)argc;
+    (void)argv;
+    bench_fail("built without hiredis: there is no way to port %u", port);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     double bytes = bench_number(argc, argv, "bytes", 960);
@@ -241,7 +274,12 @@ int main(int argc, char **argv)
     floor_server.work = (uint64_t)(bench_number(argc, argv, "work_us", 0) * steps_per_us());
     floor_server.port = (uint16_t)bench_number(argc, argv, "port", 0);
     answer_read(bench_text(argc, argv, "answer", ""));
-    file_open(bench_text(argc, argv, "dir", "."));
+    double redis_port = bench_number(argc, argv, "redis", 0);
+    if (redis_port > 0) {
+        redis_open(argc, argv, (uint16_t)redis_port);
+    } else {
+        file_open(bench_text(argc, argv, "dir", "."));
+    }
     pthread_t threads[LOOPS_MAX];
     for (size_t i = 0; i < (size_t)loops; i++) {
         if (pthread_create(&threads[i], NULL, loop_main, NULL) != 0) {

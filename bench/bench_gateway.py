@@ -237,7 +237,7 @@ class Bench:
         sampled = self.start(type("Sampled", (Replays,), {"name": "sampled"}), self.binary,
             origin.port)
         floor = Floor(self.directory, self.tools, sampled.once(f"{sampled.start:0{KEY_DIGITS}d}"),
-            REPLAY_BYTES)
+            bytes=REPLAY_BYTES)
         floor.request.write_text(request_text(), newline="")
         self.running[floor.name] = floor
         sampled.stop()

@@ -345,15 +345,16 @@ http {{
 class Floor(Web):
     """Durable before it answers, in the shape of Once, and nothing else (bench_floor.c)."""
 
-    def __init__(self, directory, tools, answer, appended, work_us=0, loops=1):
-        self.what = f"{work_us} µs of own code" if loops == 1 else f"{loops} loops"
-        self.name = f"floor-{loops}-{work_us}us"
+    def __init__(self, directory, tools, answer, what="", loops=1, **options):
+        self.what = what
+        self.name = "-".join(["floor", str(loops), *map(str, options.values())])
         super().__init__(directory, tools)
         self.port = free_port()
         text = self.directory / "answer"
         text.write_bytes(answer)
         self.launch(tools / "bench_floor", f"port={self.port}", f"dir={self.directory}",
-            f"answer={text}", f"bytes={appended}", f"loops={loops}", f"work_us={work_us}")
+            f"answer={text}", f"loops={loops}",
+            *(f"{name}={value}" for name, value in options.items()))
         wait_until(lambda: self.check() or listens(self.port), "bench_floor")
 
 
@@ -371,13 +372,15 @@ class Redis(Process):
             "--dir", self.directory)
         wait_until(lambda: self.check() or listens(self.port), "redis-server")
 
-    def size(self):
+    def count(self, command):
+        """The answer to a command, a number."""
         with socket.create_connection(("127.0.0.1", self.port), 30) as wire:
-            wire.sendall(b"DBSIZE\r\n")
+            wire.sendall(command.encode() + b"\r\n")
             return int(wire.recv(64)[1:])
 
     def load(self, seconds):
         """redis-benchmark counts requests, so as many as the last run says fit into the time."""
+        before = self.count("DBSIZE")
         done = subprocess.run([found("redis-benchmark"), "-p", str(self.port), "-c",
             str(CONNECTIONS), "-n", str(self.requests), "-r", str(self.keys), "--csv", "SET",
             f"bench:{self.made}:__rand_int__", PAYLOAD, "NX"],  # two runs may have the same seed
@@ -387,8 +390,9 @@ class Redis(Process):
             raise Missing(f"redis-benchmark: {done.stderr or done.stdout}")
         rate, made = float(match.group(1)), self.requests
         self.made += made
-        if self.size() < 0.99 * self.made:
-            raise Missing(f"only {self.size()} of {self.made} keys were new to redis")
+        new = self.count("DBSIZE") - before
+        if new < 0.99 * made:
+            raise Missing(f"only {new} of {made} keys were new to redis")
         self.requests = max(2000, int(rate * seconds))
         return rate, made
 
@@ -530,11 +534,11 @@ class Bench:
             if name not in self.running:
                 self.start(name)
         answer, nginx = self.running["once"].answer(), self.running["nginx"]
-        floors = [Floor(self.directory, self.tools, answer, BEGIN_BYTES, work_us)
-            for work_us in FLOOR_WORK_US]
+        floors = [Floor(self.directory, self.tools, answer, f"{work_us} µs of own code",
+            bytes=BEGIN_BYTES, work_us=work_us) for work_us in FLOOR_WORK_US]
         if CORES > 1:
-            floors.append(Floor(self.directory, self.tools, answer, BEGIN_BYTES,
-                loops=CORES))
+            floors.append(Floor(self.directory, self.tools, answer, f"{CORES} loops", loops=CORES,
+                bytes=BEGIN_BYTES))
         self.running.update((one.name, one) for one in floors)
         theirs, *found = take_turns([nginx, *floors], self.seconds, self.rounds)
         rows = [floor_row(FLOOR, "a durable begin", "nginx, a static 200", ours, theirs)

@@ -8,8 +8,9 @@ One PostgreSQL, loaded in turn by pgbench (B3's single inserts), and by one, two
 of Once; and one Redis, loaded in turn by redis-benchmark (B2's SET NX) and by one process. All go
 to the same server with the same durability; B10 is how many begins that makes of one insert.
 B10-hand is begin and seal beside what people write by hand (by_hand.py), in turns. B10-grown is the
-rate with `keys` live keys ÷ the rate with `few` before. Prints one row a line, as the other
-programs do (bench.h).
+rate with `keys` live keys ÷ the rate with `few` before. B10-redis-floor is what a server without
+any code of its own reaches that writes to that Redis what a begin does at the least
+(bench_floor.c). Prints one row a line, as the other programs do (bench.h).
 """
 import concurrent.futures
 import json
@@ -19,13 +20,19 @@ import subprocess
 import sys
 
 import bench_http
-from bench_http import CONNECTIONS, HERE, Missing, Once, Path, Postgres, Redis, wait_until
+from bench_http import (CONNECTIONS, HERE, Floor, Missing, Once, Path, Postgres, Redis, floor_row,
+    wait_until)
 from measure import half_load, rate_row, row, say, take_turns, wanted
 
 INSERT, SET = "PostgreSQL, INSERT by pgbench", "Redis, SET NX, fsync always"
 ROWS = [("B10", Postgres, 1, INSERT, 1.2), ("B10-2", Postgres, 2, INSERT, 1.2),
     ("B10-4", Postgres, 4, INSERT, 1.2), ("B10-redis", Redis, 1, SET, 0.8)]
-HAND, GROWN = "B10-hand", "B10-grown"
+HAND, GROWN, FLOOR = "B10-hand", "B10-grown", "B10-redis-floor"
+# What is written for each begin, one part more each time (floor_redis.h). The third is the row.
+FLOORS = [("records alone", {"writes": 1}), ("evidence too", {"writes": 2}),
+    ("dues too", {"writes": 3}), ("the keys in their order too", {"writes": 4}),
+    ("all of it by a script that compares", {"writes": 4, "script": 1})]
+FLOOR_ROW = 2
 PAIRS = f"begin and seal over HTTP on a PostgreSQL store, {CONNECTIONS} connections"
 # Records that are live and settled: copies of one, under hashes as random as any.
 FILL = """DO $$ DECLARE names text; BEGIN
@@ -71,16 +78,23 @@ class Shared(Once):
 class Group:
     """So many processes, all loaded at once. The database works for them, so its time counts."""
 
-    def __init__(self, nodes, database):
-        self.name, self.nodes, self.database = f"{len(nodes)} of Once", nodes, database
+    def __init__(self, nodes, database, name=None):
+        self.name, self.nodes, self.database = name or f"{len(nodes)} of Once", nodes, database
+        self.database_us = []  # of each load, for each call
 
     def load(self, seconds):
+        before = self.database.cpu_s()
         with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as pool:
             loads = [pool.submit(node.load, seconds) for node in self.nodes]
-            return tuple(map(sum, zip(*(load.result() for load in loads))))
+            rate, calls = map(sum, zip(*(load.result() for load in loads)))
+        self.database_us.append(1e6 * (self.database.cpu_s() - before) / calls)
+        return rate, calls
 
     def cpu_s(self):
         return sum(one.cpu_s() for one in [*self.nodes, self.database])
+
+    def each_us(self):
+        return round(statistics.median(self.database_us[1:]), 1)  # the first warms up
 
 
 class Bench:
@@ -90,8 +104,9 @@ class Bench:
         self.options, self.rounds, self.kind = options, int(options["rounds"]), kind
         self.seconds = float(options["seconds"])
         self.rows = [one for one in ROWS if one[1] is kind and wanted(options["only"], one[0])]
-        self.others = {ident: measure for ident, measure in ((HAND, self.hand),
-            (GROWN, self.grown)) if kind is Postgres and wanted(options["only"], ident)}
+        others = {Postgres: [(HAND, self.hand), (GROWN, self.grown)], Redis: [(FLOOR, self.floor)]}
+        self.others = {ident: measure for ident, measure in others[kind]
+            if wanted(options["only"], ident)}
         self.running = []
 
     def url(self):
@@ -122,7 +137,7 @@ class Bench:
     def begins(self):
         groups = [Group(self.nodes[:count], self.database) for _, _, count, _, _ in self.rows]
         theirs, *found = take_turns([self.database, *groups], self.seconds, self.rounds)
-        for (ident, kind, count, compared, bar), ours in zip(self.rows, found):
+        for (ident, kind, count, compared, bar), ours, group in zip(self.rows, found, groups):
             result = rate_row(ident, what(kind, count), "begins/s", compared, bar, ours, theirs)
             if ident == "B10":
                 result.update(half_load(ours, self.seconds, once=self.nodes[0],
@@ -130,14 +145,20 @@ class Bench:
                 result["begins_per_commit"] = self.begins_per_commit()
             elif kind is Redis:
                 result.update(half_load(ours, self.seconds, once=self.nodes[0])[0])
+                result["begins_per_commit"] = self.begins_per_commit()
+                result["database_us"] = group.each_us()
             print(json.dumps(result), flush=True)
 
-    def begins_per_commit(self):
-        """Each commit is one batch, which takes two round trips."""
-        def commits():
-            return int(self.database.ask("SELECT sum(commits) FROM once.chains").stdout.split()[2])
+    def commits(self):
+        """So far. Each is one batch."""
+        if self.kind is Redis:
+            return self.database.count("XLEN {once}:entries")  # an item for up to 64 begins
+        return int(self.database.ask("SELECT sum(commits) FROM once.chains").stdout.split()[2])
+
+    def begins_per_commit(self, node=None, commits=None):
+        node, commits = node or self.nodes[0], commits or self.commits
         before = commits()
-        _, begins = self.nodes[0].load(self.seconds)
+        _, begins = node.load(self.seconds)
         return round(begins / max(1, commits() - before), 1)
 
     def by_hand(self, seconds):
@@ -157,6 +178,25 @@ class Bench:
             say(f"round {number} of {self.rounds}: {ours[-1]:,.0f} and {theirs[-1]:,.0f} pairs/s")
         return row(HAND, PAIRS, "pairs/s", "INSERT and UPDATE from one pooled Python process", None,
             ours[1:], theirs[1:])
+
+    def floor(self):
+        """What a client without any code of its own reaches. The bar is B10-redis's."""
+        answer, made = self.nodes[0].answer(), []
+        for what_it_writes, options in FLOORS:
+            made.append(Floor(Path(self.options["dir"]), Path(self.options["tools"]), answer,
+                what_it_writes, redis=self.database.port, **options))
+            self.running.append(made[-1])
+        groups = [Group([one], self.database, one.name) for one in made]
+        theirs, *found = take_turns([self.database, *groups], self.seconds, self.rounds)
+        rows = [floor_row(FLOOR, "a begin on a Redis store", SET, ours, theirs) for ours in found]
+        least = FLOORS[FLOOR_ROW][1]["writes"]
+        entries = f"XLEN {{floor-{least}}}:entries"
+        return {**rows[FLOOR_ROW], "database_us": groups[FLOOR_ROW].each_us(),
+            "begins_per_commit": self.begins_per_commit(made[FLOOR_ROW],
+                lambda: self.database.count(entries)),
+            "with": {one.what: {**{name: row[name] for name in ("ratio", "cpu_us", "cpu_ratio")},
+                "database_us": group.each_us()}
+                for one, row, group in zip(made, rows, groups) if one is not made[FLOOR_ROW]}}
 
     def fill(self, first, last):
         say(f"filling up to {last:,} keys")
