@@ -274,6 +274,7 @@ static void start(struct asked *asked, char **words)
 {
     const char *method = value_of(words, "method", "GET");
     uint64_t bytes = number_of(words, "body", 0);
+    free(asked->body); /* of an earlier call with this number, which has ended */
     asked->body = make_body(bytes);
     asked->bytes = 0;
     asked->crc = 0;
