@@ -329,9 +329,8 @@ static const struct example_def send_examples[] = {
 static const char *const ls_text[] = {
     "Lists operations, the latest change first. --json prints an array of objects. With "
     "--all-tenants each line begins with the tenant.",
-    "With --status unknown the oldest comes first, and each line shows how long the operation "
-    "has been unknown and why. With --json these are unknown_since, age_ms and reason. On a "
-    "terminal a long reason is truncated.",
+    "With --status unknown each line shows how long the operation has been unknown and why. With "
+    "--json these are unknown_since, age_ms and reason. On a terminal a long reason is truncated.",
     "If a server holds the store, the server is asked through its socket in the store's "
     "directory, so that only durable operations are shown. Otherwise the store itself is read.",
     "once ls targets lists the connectors and handlers that a server calls by itself, and whether "

@@ -161,23 +161,18 @@ bool ls_rows_add(struct ls_rows *list, const struct operation *operation)
 
 /* ---- printing ------------------------------------------------------------------------------ */
 
-/* By age; rows of the same age by their text, so that the order is always the same. */
-static int older_first(const void *a, const void *b)
+/* Rows of the same age by their text, so that the order is always the same. */
+static int newest_first(const void *a, const void *b)
 {
     const struct ls_row *one = *(const struct ls_row *const *)a;
     const struct ls_row *other = *(const struct ls_row *const *)b;
     if (one->since_ms != other->since_ms) {
-        return one->since_ms < other->since_ms ? -1 : 1;
+        return one->since_ms > other->since_ms ? -1 : 1;
     }
     struct slice x = one->json.len > 0 ? one->json : one->id;
     struct slice y = one->json.len > 0 ? other->json : other->id;
-    int order = memcmp(x.data, y.data, x.len < y.len ? x.len : y.len);
-    return order != 0 ? order : (x.len > y.len) - (x.len < y.len);
-}
-
-static int newer_first(const void *a, const void *b)
-{
-    return older_first(b, a);
+    int order = memcmp(y.data, x.data, x.len < y.len ? x.len : y.len);
+    return order != 0 ? order : (y.len > x.len) - (y.len < x.len);
 }
 
 static size_t columns_of(struct slice text)
@@ -290,7 +285,7 @@ bool ls_rows_print(struct ls_rows *list)
     for (struct ls_row *row = list->newest; row != NULL; row = row->before) {
         rows[--at] = row;
     }
-    qsort(rows, list->count, sizeof(struct ls_row *), list->is_unknown ? older_first : newer_first);
+    qsort(rows, list->count, sizeof(struct ls_row *), newest_first);
     size_t count = list->count < list->left ? list->count : list->left;
     if (list->cli->json) {
         print_json(list, rows, count);

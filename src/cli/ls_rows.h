@@ -1,7 +1,7 @@
 /*
- * ls_rows: operations as once ls prints them: the latest change first. Unknown operations come
- * oldest first, each with its age and the reason why it is unknown. The reason is in its record;
- * the age counts from its last change, and duplicates do not change it.
+ * ls_rows: operations as once ls prints them: the latest change first. A list of unknown operations
+ * shows the age of each and the reason why it is unknown. The reason is in its record; the age
+ * counts from its last change, and duplicates do not change it.
  *
  * Does not:  hold more than LS_ROWS_BYTES_MAX of rows. Beyond that they are printed in parts, each
  *            in order.
@@ -24,7 +24,7 @@ struct ls_row;
 
 struct ls_rows {
     struct cli *cli;
-    bool is_unknown; /* only unknown ones: with age and reason, the oldest first */
+    bool is_unknown; /* only unknown ones: with age and reason */
     bool has_tenant; /* of every tenant: each row names its tenant */
     int64_t now_ms;
     struct arena rows;

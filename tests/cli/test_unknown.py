@@ -263,34 +263,34 @@ def waiting(once):
     fake.end()
 
 
-OLDEST_FIRST = ["days", "hours", "minutes", "young", "to come"]
+NEWEST_FIRST = ["to come", "young", "minutes", "hours", "days"]
 
 
-def test_the_list_says_how_long_and_why_the_oldest_first(waiting):
+def test_the_list_says_how_long_and_why_the_newest_first(waiting):
     fake, ls = waiting
     for fake.page in (1000, 1):
         header, *lines = ls("--status", "unknown").text.splitlines()
         assert re.split(r"  +", header) == ["OPERATION", "STATUS", "AGE", "TRY", "DUP",
             "SCOPE KEY", "REASON"]
         assert [re.split(r"  +", line)[5:] for line in lines] == \
-            [[f"run {key}", f"why of {key}"] for key in OLDEST_FIRST]
+            [[f"run {key}", f"why of {key}"] for key in NEWEST_FIRST]
         assert [line.split()[1:3] for line in lines] == \
-            [["unknown", WAITING[key][1]] for key in OLDEST_FIRST]
+            [["unknown", WAITING[key][1]] for key in NEWEST_FIRST]
         assert len({line.index("why of") for line in [*lines]} |
             {header.index("REASON")}) == 1, "not in one column"
 
 
-def test_a_limit_leaves_the_oldest(waiting):
+def test_a_limit_leaves_the_newest(waiting):
     _, ls = waiting
     shown = json.loads(ls("--status", "unknown", "--limit", "2", "--json").text)
-    assert [op["key"] for op in shown] == ["days", "hours"]
+    assert [op["key"] for op in shown] == ["to come", "young"]
     assert len(ls("--status", "unknown", "--limit", "1").text.splitlines()) == 2
 
 
 def test_as_json_since_age_and_reason_are_members(waiting):
     _, ls = waiting
     shown = json.loads(ls("--status", "unknown", "--json").text)
-    assert [op["key"] for op in shown] == OLDEST_FIRST
+    assert [op["key"] for op in shown] == NEWEST_FIRST
     for op in shown:
         age = WAITING[op["key"]][0] * 1000
         assert op["unknown_since"] == op["updated_at"]
