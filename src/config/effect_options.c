@@ -106,7 +106,8 @@ const struct config_option config_connector_options[] = {
     ROW("connectors.lookup.get", TEXT, CONNECTOR(lookup.get), .form = CONFIG_FORM_LINE,
         .example = "\"/v1/charges/by-key/{idempotency_key}\"",
         .help = "Path and query of a GET that shows whether an uncertain effect happened. It may "
-                "name {idempotency_key}, {effect_id}, {command_id}, {target.…} and {payload.…}.",
+                "name {idempotency_key}, as it was sent (see idempotency.bytes_max), {effect_id}, "
+                "{command_id}, {target.…} and {payload.…}.",
         .unsure = "Set it if the provider can be asked by anything that you send."),
     ROW("connectors.lookup.executed", STATUSES, CONNECTOR(lookup.executed),
         .count = offsetof(struct config_connector, lookup.executed_count),

@@ -76,6 +76,16 @@ struct slice compose_key(
     return slice_of(ret_text, (size_t)(end - ret_text));
 }
 
+/* The key by which the provider knows the effect. An envelope has it as it is. */
+static struct slice key_known(const struct compose_from *from, char ret_text[COMPOSE_KEY_BYTES_MAX])
+{
+    const struct config_connector *connector = from->type->connector;
+    const struct config_idempotency *how = &connector->idempotency;
+    bool is_taken = (how->header != NULL || how->body != NULL) &&
+                    connector->protocol != CONFIG_PROTOCOL_ENVELOPE;
+    return is_taken ? compose_key(how, from->record->key.key, ret_text) : from->record->key.key;
+}
+
 /* ---- bodies -------------------------------------------------------------------------------- */
 
 /* Where the key goes into a body. Everything else stays as it came. */
@@ -364,6 +374,7 @@ enum status compose_question(const struct compose_from *from, struct arena *aren
     struct names *names = arena_zalloc(arena, sizeof *names);
     struct buf target, head;
     struct http_put put;
+    char key[COMPOSE_KEY_BYTES_MAX];
     if (mem == NULL || names == NULL) {
         return err_set(err, E_NOMEM, "out of memory for a request");
     }
@@ -371,6 +382,7 @@ enum status compose_question(const struct compose_from *from, struct arena *aren
     buf_init(&target, mem, HEAD_BYTES_MAX);
     buf_init(&head, mem, HEAD_BYTES_MAX);
     enum status status = names_make(from, arena, names, err);
+    names->texts[0] = template_string(key_known(from, key)); /* the idempotency_key */
     status = status == OK ? put_target(from, names, from->type->connector->lookup.get, &target, err)
                           : status;
     if (status != OK) {

@@ -1,5 +1,7 @@
 """Effects on their way out (docs/effects.md), against a provider that counts: exactly one effect
-where the provider can do its part, never two, and the rest uncertain and visible."""
+where the provider can do its part, never two, and the rest uncertain and visible.
+
+past 800 lines because every way in which an attempt can end is in this file."""
 import hashlib
 import json
 import signal
@@ -191,6 +193,17 @@ def test_a_lookup_settles_what_happened(make):
     document = effects.settled(effects.put("k"), ACKNOWLEDGED)
     assert document["acknowledgement"]["provider_ref"] == "ch_k"
     assert provider.effects == {"k": 1} and len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("key", ["k" * 50, "k ", " k"])
+def test_the_provider_is_asked_by_the_key_that_it_got(make_server, make_provider, key):
+    """A long key is sent as its digest, and so is one that ends with a blank."""
+    provider = make_provider(keeps=True)
+    config = config_of(provider, "idempotency: {header: Idempotency-Key, bytes_max: 43}", ASKED)
+    effects = Effects(make_server(config=config.replace("attempts: 4", "attempts: 1")))
+    provider.always = "lost"
+    effects.settled(effects.put(key), ACKNOWLEDGED)  # it happened, and is no dead letter (P5)
+    assert list(provider.effects.values()) == [1] and len(provider.requests) == 1
 
 
 def test_what_did_not_happen_is_sent_again_after_quiet(make):

@@ -113,6 +113,38 @@ static void keys_that_differ_by_a_blank_at_an_end_stay_different(void **state)
     assert_true(slice_is(compose_key(&how, SLICE_LIT("a b"), text), "a b"));
 }
 
+/* "not executed" about a key that the provider never got would be wrong. */
+static void a_question_names_the_key_as_it_was_sent(void **state)
+{
+    static const char as_it_is[] = "GET /by-key/order%201%2F2 HTTP/1.1\r\n";
+    static const char sent[] = /* SHA-256 of "order 1/2", by a different implementation */
+        "GET /by-key/QtjeEVSXnjOz2Hl2lk1r9xnIqk5_Ht08VgmwzuKc7GE HTTP/1.1\r\n";
+    static const struct {
+        struct config_idempotency how;
+        enum config_protocol protocol;
+        const char *line;
+    } rows[] = {
+        {{.header = "Key", .key_bytes_max = 8}, CONFIG_PROTOCOL_HTTP, sent},
+        {{.body = "/key", .key_bytes_max = 8}, CONFIG_PROTOCOL_HTTP, sent},
+        {{.header = "Key", .key_bytes_max = 9}, CONFIG_PROTOCOL_HTTP, as_it_is},
+        {{.key_bytes_max = 8}, CONFIG_PROTOCOL_HTTP, as_it_is}, /* it has no place for a key */
+        {{.header = "Key", .key_bytes_max = 8}, CONFIG_PROTOCOL_ENVELOPE, as_it_is},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const struct config_connector connector = {.base_path = "",
+            .protocol = rows[i].protocol,
+            .idempotency = rows[i].how,
+            .lookup = {.get = "/by-key/{idempotency_key}"}};
+        const struct config_effect type = {.connector = &connector, .method = "POST"};
+        struct compose_from from = from_of(&type, "{}");
+        struct composed composed = {.method = HTTP_METHOD_NONE};
+        struct err err;
+        assert_int_equal(compose_question(&from, &arena, &composed, &err), OK);
+        assert_true(has(composed.head, rows[i].line));
+    }
+}
+
 /* 300 bytes: longer than any buffer for one name may be assumed to be. */
 #define LONG_50   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 #define LONG_NAME LONG_50 LONG_50 LONG_50 LONG_50 LONG_50 LONG_50
@@ -371,6 +403,7 @@ int main(void)
         TEST(a_question_is_a_get_without_the_payload),
         TEST(a_long_key_is_sent_as_its_digest),
         TEST(keys_that_differ_by_a_blank_at_an_end_stay_different),
+        TEST(a_question_names_the_key_as_it_was_sent),
         TEST(a_key_in_the_body_leaves_the_rest_as_it_came),
         TEST(a_payload_without_a_place_for_the_key_is_not_sent),
         TEST(a_key_in_a_form_is_there_once),
