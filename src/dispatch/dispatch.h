@@ -88,9 +88,10 @@ struct dispatch_target {
 
 /* What to do about an unknown record. */
 enum dispatch_unknown {
-    DISPATCH_HOLD,  /* nothing: a person decides (shield S3) */
-    DISPATCH_AGAIN, /* send the same request again, which the provider recognises (shield S1) */
-    DISPATCH_ASK,   /* ask the provider (shield S4) */
+    DISPATCH_HOLD,    /* nothing: a person decides (shield S3) */
+    DISPATCH_AGAIN,   /* send the same request again, which the provider recognises (shield S1) */
+    DISPATCH_ASK,     /* ask the provider (shield S4) */
+    DISPATCH_GIVE_UP, /* it was to be sent again, and no attempt is left: a dead letter */
 };
 
 /* How one kind of record is called. The functions run on the loop of the call unless stated
@@ -109,8 +110,8 @@ struct dispatch_kind {
     /* The record before this one in its lane, in any process: this one is claimed when that one
      * needs no further attempt (core/lane.h). False: there is none. May be NULL. Any thread. */
     bool (*after)(const struct record *record, struct op_id *ret_id);
-    /* What to do about an unknown record. NULL: hold. To have it sent again, it may set the
-     * record's detail, in the arena. */
+    /* What to do about an unknown record. NULL: hold. To have it sent again or given up, it may set
+     * the record's detail, in the arena. */
     enum dispatch_unknown (*unknown)(const struct dispatch_plan *plan, const struct record *record,
         int64_t now_ms, struct arena *arena, struct slice *ret_detail);
     /* Set what is sent: see struct dispatch_call. E_NOMEM, E_UNAVAILABLE: the record is pending

@@ -7,7 +7,7 @@
  *   due found ──▶ FOUND ──▶ READING ──────────────────────────────────────────────▶ (over)
  *                   ▲          │ pending            │ unknown
  *        offered    │          ▼                    ├─ hold ─▶ (over)
- *           └───────┼───────▶ QUEUED                ├─ again ─▶ SETTLING
+ *           └───────┼───────▶ QUEUED                ├─ again, give up ─▶ SETTLING
  *                   │          │ its turn           └─ ask ──▶ CALLING
  *   about to be     │          ▼
  *   enqueued ───────┼─────▶ CLAIMING ─ somebody else was faster, or it is a duplicate ─▶ (over)
@@ -22,7 +22,7 @@
  *   FOUND → READING      next_found    a place to read is free
  *   READING → QUEUED     on_read       it is pending
  *   READING → CALLING    on_read       it is unknown, and the provider can be asked
- *   READING → SETTLING   on_read       it is unknown, and may be sent again
+ *   READING → SETTLING   on_read       it is unknown, and is sent again or given up
  *   QUEUED → CLAIMING    next_turn     it is its turn
  *   FOUND → CLAIMING     job_start     it is claimed in the commit that enqueues it
  *   FOUND → CALLING      run_granted   it is granted already (dispatch_run)

@@ -167,6 +167,7 @@ static int64_t again_ms(const struct dispatching *run, const struct engine_call 
 static void ask(struct dispatching *run);
 static void park(struct dispatching *run);
 static void send_again(struct dispatching *run, struct slice detail);
+static void bury(struct dispatching *run, struct slice detail);
 
 static void handle_unknown(struct dispatching *run)
 {
@@ -183,6 +184,8 @@ static void handle_unknown(struct dispatching *run)
         park(run);
     } else if (what == DISPATCH_AGAIN) {
         send_again(run, detail);
+    } else if (what == DISPATCH_GIVE_UP) {
+        bury(run, detail);
     } else {
         ask(run);
     }
@@ -599,6 +602,28 @@ static void send_again(struct dispatching *run, struct slice detail)
         .reason = SLICE_LIT("unknown; sent again with the same idempotency key"),
         .detail = detail};
     change(run, &request, on_again);
+}
+
+static void on_buried(struct dispatching *run)
+{
+    const struct engine_call *give_up = &run->claim.engine;
+    if (give_up->err.status == OK) {
+        report(run, give_up, 0);
+        note_over(run->job, &give_up->decision.next);
+    }
+    leave(run, again_ms(run, give_up));
+}
+
+/* As send_again, but no attempt is left: a dead letter, which a person may have sent again. */
+static void bury(struct dispatching *run, struct slice detail)
+{
+    struct request request = {.kind = REQUEST_GIVE_UP,
+        .fence = run->record.fence, /* H2 */
+        .version = run->record.version,
+        .policy = {.attempts_max = run->record.attempt}, /* T4 */
+        .reason = SLICE_LIT("unknown, and no attempt is left"),
+        .detail = detail};
+    change(run, &request, on_buried);
 }
 
 /* Take a place of its target, if a call may begin now. *ret_wait_ms: as gauge_admits. */

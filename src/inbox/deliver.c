@@ -62,14 +62,26 @@ static struct slice mark_uncertain(const struct record *record, struct arena *ar
     return buf_status(&out) == OK ? buf_view(&out) : SLICE_EMPTY;
 }
 
+/* No call of the handler is left, or it would be made after the deadline. Nothing is called for a
+ * command, so it has only the deadline. */
+static bool is_used_up(
+    const struct config_source *config, const struct record *record, int64_t now_ms)
+{
+    return (config->command == NULL && config->attempts_max > 0 &&
+               record->attempt >= config->attempts_max) ||
+           (config->deadline_ms > 0 && now_ms - record->created_ms > config->deadline_ms);
+}
+
 static enum dispatch_unknown unknown_of(const struct dispatch_plan *plan,
     const struct record *record, int64_t now_ms, struct arena *arena, struct slice *ret_detail)
 {
-    (void)now_ms;
     const struct inbox_source *source = source_of(plan, record);
     unsigned what = source == NULL ? CONFIG_DELIVERY_HOLD : source->config->on_unknown;
     if (what == CONFIG_DELIVERY_REDELIVER && source->config->command == NULL) {
         *ret_detail = mark_uncertain(record, arena);
+    }
+    if (what == CONFIG_DELIVERY_REDELIVER && is_used_up(source->config, record, now_ms)) {
+        return DISPATCH_GIVE_UP;
     }
     return what == CONFIG_DELIVERY_REDELIVER   ? DISPATCH_AGAIN
            : what == CONFIG_DELIVERY_RECONCILE ? DISPATCH_ASK
@@ -237,9 +249,12 @@ static void settle_question(struct dispatch_call *call, const struct config_sour
         request->kind = REQUEST_RESOLVE;
         request->reason = SLICE_LIT("the handler's server says that it happened");
     } else if (verdict == VERDICT_RELEASED && call->quiet_ms >= config->quiet_ms) {
-        request->kind = REQUEST_RESOLVE;
-        request->status = RECORD_PENDING;
+        bool is_over = is_used_up(config, record, call->now_ms);
+        request->kind = is_over ? REQUEST_GIVE_UP : REQUEST_RESOLVE;
+        request->status = is_over ? 0 : RECORD_PENDING;
         request->version = record->version; /* N9: nobody has parked it since */
+        request->policy.attempts_max = (uint32_t)config->attempts_max;
+        request->policy.deadline_ms = config->deadline_ms;
         request->reason = SLICE_LIT("the handler's server says that it did not happen");
     } else { /* it did not say, or may still be running */
         request->kind = REQUEST_POSTPONE;

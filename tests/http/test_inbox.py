@@ -412,6 +412,42 @@ def test_after_its_deadline_a_delivery_is_not_tried_again(inbox, handler):
     assert 1 < handler.count("e1") < 20 and handler.calls[-1]["at"] - handler.calls[0]["at"] < 1
 
 
+RECONCILED = ("on_unknown: reconcile\n"
+    'reconcile: {get: "/by-key/{key}", executed: [200], not_executed: [404], quiet: 0s}\n')
+
+
+@pytest.mark.parametrize("limit,calls", [("deadline: 1s", 1), ("attempts: 2", 2)])
+def test_what_did_not_happen_is_not_called_past_its_limits(inbox, handler, limit, calls):
+    """The handler's server is asked, and says so a second after the call."""
+    server = inbox(s=("stripe", RECONCILED + f"retry: {{backoff: 10ms, {limit}}}\n"))
+    handler.answers = ["drop"] * 9
+    send(server, "s", "stripe")
+    one = settled(server, "dead_letter")[0]
+    assert (one["attempt"], handler.count()) == (calls, calls)
+    assert "uncertain" not in one
+    handler.answers = []
+    assert server.request("POST", f"/v1/deliveries/{one['delivery_id']}/redeliver", {})[0] == 200
+    settled(server)
+    assert handler.count() == calls + 1
+
+
+def test_a_call_that_a_kill_cut_is_not_repeated_after_its_deadline(inbox, handler):
+    """The server was away. The handler may have done it, and a person decides."""
+    server = inbox(s=("stripe", "on_unknown: redeliver\n"
+        "retry: {attempts: 100, backoff: 10ms, deadline: 2s}\n"))
+    handler.answers = [threading.Event()]
+    send(server, "s", "stripe")
+    until(lambda: handler.count() == 1, "it is not called")
+    server.kill9()
+    time.sleep(2.5)
+    server.start()
+    one = settled(server, "dead_letter")[0]
+    assert (one["uncertain"], one["attempt"], handler.count()) == (True, 1, 1)  # P5
+    assert server.request("POST", f"/v1/deliveries/{one['delivery_id']}/redeliver", {})[0] == 200
+    settled(server)
+    assert handler.count() == 2
+
+
 def test_older_versions_are_stale_and_gaps_do_not_wait(inbox, handler):
     server = inbox(s=("stripe", "order: {source_id: /object, version: /created}"))
 
