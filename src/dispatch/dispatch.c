@@ -95,10 +95,14 @@ void dispatch_plan_use(struct dispatch *dispatch, struct dispatch_plan *plan)
 
 /* ---- arrivals ------------------------------------------------------------------------------ */
 
-/* Under the lock. A person may have asked for the attempt that a resting job waits for. */
-static void wake_soon(const struct job *job)
+/* Under the lock. A person may have planned the attempt anew that a job waits for: what is queued
+ * takes the new time, and what rests is read again. */
+static void plan_anew(struct job *job, int64_t due_ms)
 {
     struct dispatch_worker *worker = job->worker;
+    if (job->state == JOB_QUEUED && due_ms > job->due_ms) {
+        job->due_ms = due_ms;
+    }
     if (job->state != JOB_RESTING || worker->wake_count == WAKES_MAX) {
         return;
     }
@@ -130,9 +134,9 @@ static void wake_here(struct net_task *task)
 static void take_offered(struct job *job)
 {
     struct dispatch *dispatch = job->dispatch;
-    const struct job *other = job_find(dispatch, &job->operation_id);
+    struct job *other = job_find(dispatch, &job->operation_id);
     if (other != NULL) {
-        wake_soon(other);
+        plan_anew(other, job->due_ms);
     }
     if (atomic_load(&dispatch->is_draining) || other != NULL || !job_fits(job)) {
         job_drop(job); /* DJ2 */
@@ -380,7 +384,7 @@ static void take_due(struct dispatch *dispatch, const struct store_due *due)
     if (job != NULL) {
         /* A job that is queued or yet to be read will see the current record anyway. */
         job->is_due_again = job->state != JOB_QUEUED && job->state != JOB_FOUND;
-        wake_soon(job);
+        plan_anew(job, due->due_ms);
         return;
     }
     job = job_new(dispatch, &due->operation_id);

@@ -37,8 +37,9 @@
  *       jobs. A RESTING job has a deadline. CLAIMING, CALLING, SETTLING and READING have a run.
  *   DJ2 a record has at most one job (the table by id). If its due is found meanwhile, the job
  *       notes it and reads the record again when it is over: no due is lost. A RESTING one reads it
- *       at once, because its pause may have been cut short. A job from job_start
- *       is in the table when its record has an id: once it is enqueued durably (on_claimed_with).
+ *       at once, because its pause may have been cut short; a QUEUED one only takes the new time. A
+ *       job from job_start is in the table when its record has an id: once it is enqueued durably
+ *       (on_claimed_with).
  *   DJ3 CALLING has a grant of this process and settles under its fence, or it is a question (P6).
  *       Nothing is sent when the lease no longer covers the call (P1): run.c, check_lease.
  *   DJ5 an ordered job keeps its lane while it rests, so that later jobs do not overtake it. The

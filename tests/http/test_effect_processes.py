@@ -363,3 +363,22 @@ def test_a_retry_does_not_wait_for_the_pause_to_end(make_server, make_provider):
     assert effects.server.request("POST", f"/v1/effects/{one}/retry", {"reason": "now"})[0] == 200
     effects.settled(one, ACKNOWLEDGED)
     assert time.monotonic() - began < 15
+
+
+def test_a_person_asks_after_the_deadline_for_one_that_waits_for_its_turn(make_server,
+                                                                          make_provider):
+    """Its turn came late, and it was due before the deadline. But now a person has planned it."""
+    provider = make_provider(keeps=True, slow_s=4)
+    effects = Effects(make_server(config=config_of(provider, KEYED, "concurrency: 1")
+        .replace("backoff_max: 200ms", UNTIL)))
+    provider.script("first", "slow")
+    effects.put("first")
+    until(lambda: provider.of("first"), "it is not sent")
+    late = effects.put("late")
+    other = effects.put("other")
+    time.sleep(2.5)
+    again = effects.server.request("POST", f"/v1/effects/{late}/retry", {"reason": "asked for"})
+    assert again[0] == 200 and not provider.of("late")
+    effects.settled(other, DEAD)
+    effects.settled(late, ACKNOWLEDGED)
+    assert provider.effects == {"first": 1, "late": 1}
