@@ -151,6 +151,7 @@ struct dispatch_call {
     struct slice payload;
     struct slice type, id, lane; /* for a sender */
     int64_t send_until_ms; /* for a sender: not after this, by the store's time; 0: the lease's */
+    int64_t deadline_ms;   /* of an attempt, from the record's creation; 0: there is none */
     enum http_method method;
     struct judge_rules rules;
     struct fields_kept keeps;

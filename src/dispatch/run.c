@@ -978,13 +978,24 @@ static void submit(struct dispatching *run)
     http_server_turn(dispatch_of(run)->server, run->worker->number);
 }
 
+/* Its next attempt would be planned after its deadline, as if a person had planned it. */
+static bool is_past_deadline(const struct dispatching *run)
+{
+    const struct dispatch_call *call = &run->call;
+    int64_t end_ms = run->record.created_ms + call->deadline_ms;
+    int64_t next_ms = run->grant.now_ms + clock_boot_ms() - run->grant.boot_ms + AGAIN_MS;
+    bool is_planned = !call->asks && call->due_ms > 0 && call->due_ms <= end_ms;
+    return call->deadline_ms > 0 && is_planned && next_ms > end_ms;
+}
+
 static void compose_settling(struct dispatching *run)
 {
     struct dispatch_call *call = &run->call;
     struct err err;
     call->call_count = 0;
-    bool is_ours =
+    bool is_unsent =
         call->out == NULL && (call->fault.status == E_UNAVAILABLE || call->fault.status == E_NOMEM);
+    bool is_ours = is_unsent && !is_past_deadline(run);
     enum status status =
         run->plan == NULL || is_ours ? settle_unsent(run) : run->plan->kind->settle(call, &err);
     if (status != OK || call->call_count == 0) {

@@ -341,6 +341,7 @@ static enum status compose(struct dispatch_call *call, struct err *err)
     struct outbox_plan *plan = plan_of(call->plan);
     enum status status = begin_call(call, err);
     struct outbox_call *sending = call->own;
+    call->deadline_ms = status == OK ? sending->type->deadline_ms : 0;
     status = status == OK ? check_resend(call, sending, err) : status;
     status = status == OK ? check_deadline(call, sending, err) : status;
     if (status != OK) {

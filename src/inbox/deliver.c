@@ -202,6 +202,7 @@ static enum status compose(struct dispatch_call *call, struct err *err)
 {
     const struct inbox_source *source = source_of(call->plan, call->record);
     ASSERT(source != NULL); /* it has a target */
+    call->deadline_ms = source->config->deadline_ms;
     if (dispatch_is_late(call, source->config->deadline_ms)) {
         return err_set(err, E_INVALID, "retry.deadline is over; this attempt was not made");
     }

@@ -219,6 +219,35 @@ effects:
     assert provider.effects == {"k": 1} and len(stood_still(server, effect_id)) == 1
 
 
+def test_an_effect_claimed_before_a_sleep_past_its_deadline_is_not_sent(make_server, provider,
+        tmp_path):
+    """What is given back unsent is planned anew, and that must not look like a person's plan."""
+    clock = SteppingClock(tmp_path)
+    server = make_server(env=clock.env, config=f"""
+connectors: {{pay: {{url: "{provider.url}", timeout: {{total: 6s}}}}}}
+effects:
+  pay.capture: {{connector: pay, retry: {{backoff: 10ms, deadline: 1m}},
+    request: {{path: /charge, headers: {{X-Key: "{{idempotency_key}}"}}}}}}
+""")
+    provider.script("k", "503")
+    provider.retry_after = "2"  # time to hold the next claim
+    effect_id = server.request("POST", "/v1/effects", {"effect_type": "pay.capture",
+        "idempotency_key": "k", "target": {}, "payload": {}})[2]["effect_id"]
+
+    def show():
+        return server.request("GET", f"/v1/effects/{effect_id}")[2]
+
+    until(lambda: len(provider.of("k")) == 1 and show()["status"] == "pending", "not refused")
+    with clock.held() as is_held:
+        until(is_held, "nothing was claimed")
+        clock.sleep(MINUTES_S)
+    until(lambda: show()["status"] == "dead_letter", "not given up")
+    assert len(provider.of("k")) == 1 and "stood still" in show()["reason"]
+    assert server.request("POST", f"/v1/effects/{effect_id}/retry", {"reason": "r"})[0] == 200
+    until(lambda: show()["status"] == "acknowledged", "not sent for a person")
+    assert provider.effects == {"k": 1}
+
+
 def test_a_command_granted_before_a_sleep_past_its_lease_is_not_run(make_server, tmp_path):
     clock, shop = SteppingClock(tmp_path), Shop()
     server = make_server(env=clock.env, config=shop.config())
