@@ -15,8 +15,8 @@ struct upstream {
     bool is_closed;
 };
 
-/* Of a field that some answers have: too long for the memory that a request has allocated anyway,
- * so that a duplicate's answer can run out of memory. */
+/* Of a field that some answers have: not plain text, and too long for the memory that a request has
+ * allocated anyway, so that a duplicate's answer can run out of memory. */
 enum { LONG_FIELD_BYTES = 1200 };
 
 enum sim_call_state { CALL_CONNECTING, CALL_SENDING, CALL_RECEIVED, CALL_ANSWERING, CALL_OVER };
@@ -152,7 +152,7 @@ static void send_head(struct sim_call *call)
     char long_field[LONG_FIELD_BYTES + 1] = "";
     struct http_head head;
     if (sim_once_in(3)) {
-        memset(long_field, 'x', LONG_FIELD_BYTES);
+        memset(long_field, '"', LONG_FIELD_BYTES);
     }
     (void)snprintf(framing, sizeof framing, "Content-Length: %zu\r\n", call->bytes);
     int length =
