@@ -558,10 +558,10 @@ def test_effects_with_the_same_order_go_one_after_another(make):
 def test_concurrency_is_a_limit(make):
     effects, provider = make(KEYED, "concurrency: 3")
     provider.always = "slow"
-    provider.slow_s = 0.05
-    for number in range(20):
+    provider.slow_s = 0.3  # on a busy machine as well, more than three are put in this time
+    for number in range(12):
         effects.put(f"k{number}")
-    until(lambda: len(provider.effects) == 20, "they did not all happen")
+    until(lambda: len(provider.effects) == 12, "they did not all happen")
     assert provider.at_once_max <= 3
 
 
