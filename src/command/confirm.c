@@ -43,7 +43,7 @@ static const struct member members[] = {
 
 /* One confirmation in progress. */
 struct confirming {
-    struct execution execution; /* first */
+    struct execution execution;
     struct query query;
     struct answered_by shown;
     struct record_key guess; /* wrong tokens are counted under this key */
@@ -145,7 +145,7 @@ static void refuse(struct confirming *confirming)
 
 static void on_woken(struct execution *execution)
 {
-    struct confirming *confirming = (struct confirming *)(void *)execution;
+    struct confirming *confirming = CONTAINER_OF(execution, struct confirming, execution);
     const struct engine_call *engine = &execution->call.engine;
     if (engine->err.status != OK) {
         execution_fail(execution, &engine->err);

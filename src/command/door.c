@@ -22,7 +22,7 @@ void registry_drop(struct registry *registry)
 /* The dispatcher no longer needs the plan. */
 static void release_plan(struct dispatch_plan *plan)
 {
-    registry_drop((struct registry *)(void *)plan);
+    registry_drop(CONTAINER_OF(plan, struct registry, plan));
 }
 
 /* A handler's server: scheme, host and port of its URL, in the configuration's memory. */
@@ -143,14 +143,14 @@ void commands_reload_end(struct commands *commands, struct registry *registry, b
 /* ---- expired confirmations ---------------------------------------------------------------- */
 
 struct expiring {
-    struct engine_call call; /* first */
+    struct engine_call call;
     struct commands *commands;
     struct arena arena;
 };
 
 static void on_expired(struct engine_call *call)
 {
-    struct expiring *expiring = (struct expiring *)(void *)call;
+    struct expiring *expiring = CONTAINER_OF(call, struct expiring, call);
     struct commands *commands = expiring->commands;
     arena_release(&expiring->arena);
     mem_free(commands->mem, expiring);

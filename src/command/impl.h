@@ -37,7 +37,7 @@ enum {
 
 /* One configuration's commands. Held by the door, by the dispatcher's plan and by requests. */
 struct registry {
-    struct dispatch_plan plan; /* first, so that the dispatcher's pointer is the registry's */
+    struct dispatch_plan plan; /* first: execute.c casts a constant one */
     const struct mem *mem;
     struct commands *commands; /* the door it belongs to */
     struct config *config;     /* held */

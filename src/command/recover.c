@@ -50,7 +50,7 @@ enum { READS_MAX = 8 }; /* of a record that changes meanwhile */
 
 /* An operator's decision in progress. */
 struct recovering {
-    struct execution execution;       /* first */
+    struct execution execution;
     struct effects_recovery recovery; /* of an action on the command's effects */
     struct api_query query;           /* reads the record first */
     struct request request;           /* what is submitted after that */
@@ -62,6 +62,11 @@ struct recovering {
     struct detail_recovery noted;
     char id[sizeof "rec_" + UUID_TEXT_BYTES]; /* made for it */
 };
+
+static struct recovering *recovering_of(struct execution *execution)
+{
+    return CONTAINER_OF(execution, struct recovering, execution);
+}
 
 static const char *const actions[RECOVERIES] = {
     [RECOVERY_RETRY] = "retry", [RECOVERY_CANCEL] = "cancel", [RECOVERY_COMPENSATE] = "compensate"};
@@ -90,7 +95,7 @@ static void refuse_state(struct execution *execution, const char *code, struct s
 
 static void on_recovered(struct execution *execution)
 {
-    struct recovering *self = (struct recovering *)(void *)execution;
+    struct recovering *self = recovering_of(execution);
     const struct effects_recovery *recovery = &self->recovery;
     switch (recovery->end) {
     case EFFECTS_RECOVERED:
@@ -314,7 +319,7 @@ static bool is_called_again(struct execution *execution)
     }
     const struct config_command *command = registry_find(execution->registry, detail.command);
     struct slice noted;
-    if (detail_recovered(execution->record.detail, &((struct recovering *)(void *)execution)->noted,
+    if (detail_recovered(execution->record.detail, &recovering_of(execution)->noted,
             execution->request->exchange->arena, &noted) != OK) {
         return false;
     }
@@ -339,7 +344,7 @@ static void on_decided(struct execution *execution)
         refuse_stale(execution);
         return;
     }
-    if (is_read_again((struct recovering *)(void *)execution)) {
+    if (is_read_again(recovering_of(execution))) {
         return;
     }
     execution->record = engine->decision.next;
@@ -356,7 +361,7 @@ static void on_decided(struct execution *execution)
     }
     if (engine->request.kind == REQUEST_TAKE_UP &&
         recovery_allows(RECOVERY_RETRY, &execution->record, false) == RECOVERY_EFFECTS) {
-        recover_effects((struct recovering *)(void *)execution, RECOVERY_RETRY);
+        recover_effects(recovering_of(execution), RECOVERY_RETRY);
         return;
     }
     if (is_called_again(execution)) {

@@ -151,7 +151,7 @@ struct job {
 
 /* What a job needs while it is active. */
 struct dispatching {
-    struct query read;      /* first, so that the engine's pointer is the run's */
+    struct query read;
     struct door_call claim; /* or the resolution that makes an unknown record pending again */
     struct net_task task;   /* the engine answered */
     void (*then)(struct dispatching *run);

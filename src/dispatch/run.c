@@ -241,7 +241,7 @@ static void on_read(struct dispatching *run)
 /* On the engine's thread. */
 static void on_query(struct engine_call *call)
 {
-    post((struct dispatching *)(void *)call);
+    post(CONTAINER_OF(call, struct dispatching, read.call));
 }
 
 /* Read a record into run->read; then is called on the run's loop, in any case. */

@@ -18,7 +18,7 @@ enum {
 /* The calls that one thread gathers in a turn. Only that thread uses it, except that the engine
  * nudges its seat. */
 struct door_slot {
-    struct engine_seat seat; /* first */
+    struct engine_seat seat;
     struct door *door;
     unsigned number;
     atomic_bool is_nudged;                    /* it has been asked to lead, and has not come yet */
@@ -147,7 +147,7 @@ static void flood_refused(void *context, const struct record_key *key, uint64_t 
 /* By the engine, under its lock, while a call of this slot waits there: its thread is alive. */
 static void slot_nudge(struct engine_seat *seat)
 {
-    struct door_slot *slot = (struct door_slot *)seat;
+    struct door_slot *slot = CONTAINER_OF(seat, struct door_slot, seat);
     if (!atomic_exchange(&slot->is_nudged, true)) {
         slot->door->nudge(slot->door->nudge_context, slot->number);
     }
@@ -156,7 +156,7 @@ static void slot_nudge(struct engine_seat *seat)
 /* By the engine, on the slot's thread, which leads. */
 static bool slot_watch(struct engine_seat *seat, int fd)
 {
-    struct door_slot *slot = (struct door_slot *)seat;
+    struct door_slot *slot = CONTAINER_OF(seat, struct door_slot, seat);
     const struct door *door = slot->door;
     ASSERT(fd >= 0); /* it may be watching: the engine's thread landed the flight before */
     slot->is_watching = door->watch(door->nudge_context, slot->number, fd);

@@ -28,7 +28,7 @@
 enum { COME_BACK_MS = 1000 };
 
 struct later_ack {
-    struct api_query query; /* first, so that the query's pointer is the later_ack's */
+    struct api_query query;
     struct acknowledgement ack;
     struct slice token;
     struct slice status_word;
@@ -267,7 +267,7 @@ static bool is_early(struct later_ack *self)
 static void found(struct api_query *query)
 {
     static const struct digest none;
-    struct later_ack *self = (struct later_ack *)query;
+    struct later_ack *self = CONTAINER_OF(query, struct later_ack, query);
     struct api_request *request = query->request;
     struct effects *effects = request->state;
     struct err err = {.status = OK};

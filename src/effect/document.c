@@ -1,6 +1,7 @@
 /* The effect document (docs/effects.md), and the answer that is one. */
 #include <string.h>
 
+#include "base/macros.h"
 #include "effect/impl.h"
 
 /* ---- members ----------------------------------------------------------------------------- */
@@ -153,7 +154,7 @@ struct showing {
 };
 
 struct show_query {
-    struct api_query query; /* first, so that the query's pointer is the showing's */
+    struct api_query query;
     struct showing *showing;
 };
 
@@ -185,7 +186,7 @@ static void answer_document(
 
 static void answer_undo(struct api_query *query)
 {
-    struct showing *showing = ((struct show_query *)query)->showing;
+    struct showing *showing = CONTAINER_OF(query, struct show_query, query)->showing;
     answer_document(query->request, showing, query->query.record);
 }
 
@@ -208,7 +209,7 @@ static struct show_query *ask(
 static void answer_effect(struct api_query *query)
 {
     struct api_request *request = query->request;
-    struct showing *showing = ((struct show_query *)query)->showing;
+    struct showing *showing = CONTAINER_OF(query, struct show_query, query)->showing;
     struct arena *arena = request->exchange->arena;
     struct effect_detail detail;
     struct record_key key;

@@ -20,7 +20,7 @@ struct list_filter {
 };
 
 struct list_query {
-    struct api_query query; /* first, so that the query's pointer is the list_query's */
+    struct api_query query;
     struct list_filter filter;
     bool is_dry;                /* of a bulk retry */
     struct slice reason;        /* likewise */
@@ -105,7 +105,7 @@ static struct list_query *list_new(
 
 static void answer_page(struct api_query *query)
 {
-    struct list_query *self = (struct list_query *)query;
+    struct list_query *self = CONTAINER_OF(query, struct list_query, query);
     struct api_request *request = query->request;
     struct arena *arena = request->exchange->arena;
     struct err err = {.status = OK};
@@ -208,7 +208,7 @@ static struct engine_call *take_up_new(struct list_query *self, const struct rec
 
 static void answer_dead(struct api_query *query)
 {
-    struct list_query *self = (struct list_query *)query;
+    struct list_query *self = CONTAINER_OF(query, struct list_query, query);
     struct api_request *request = query->request;
     struct arena *arena = request->exchange->arena;
     self->calls = arena_alloc(arena, (query->query.count + 1) * sizeof(struct engine_call *));

@@ -28,7 +28,7 @@ struct action {
 };
 
 struct effect_action {
-    struct api_query query; /* first, so that the query's pointer is the action's */
+    struct api_query query;
     const struct action *action;
     struct slice reason;
     struct slice status_word;  /* of a resolve */
@@ -401,7 +401,7 @@ static bool may_begin(struct effect_action *self)
 
 static void found(struct api_query *query)
 {
-    struct effect_action *self = (struct effect_action *)query;
+    struct effect_action *self = CONTAINER_OF(query, struct effect_action, query);
     struct api_request *request = query->request;
     struct arena *arena = request->exchange->arena;
     struct err err = {.status = OK};

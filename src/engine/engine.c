@@ -41,6 +41,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "engine/cycle.h"
 #include "engine/gather.h"
 #include "engine/janitor.h"
@@ -1309,8 +1310,8 @@ enum status engine_submit_all(
 
 /* A thread that waits for its own call. */
 struct waiter {
-    struct engine_seat seat; /* first */
-    pthread_mutex_t lock;    /* taken after the engine's */
+    struct engine_seat seat;
+    pthread_mutex_t lock; /* taken after the engine's */
     pthread_cond_t changed;
     bool nudged; /* it should lead */
     bool done;
@@ -1328,7 +1329,7 @@ static void waiter_done(struct engine_call *call)
 /* Its call still waits to be collected, so the waiter is still there. */
 static void waiter_nudge(struct engine_seat *seat)
 {
-    struct waiter *waiter = (struct waiter *)seat;
+    struct waiter *waiter = CONTAINER_OF(seat, struct waiter, seat);
     pthread_mutex_lock(&waiter->lock);
     waiter->nudged = true;
     pthread_cond_signal(&waiter->changed);

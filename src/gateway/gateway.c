@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/macros.h"
 #include "base/text.h"
 #include "gateway/impl.h"
 #include "gateway/known.h"
@@ -11,7 +12,7 @@
 
 /* Data of each loop. */
 struct gateway_loop {
-    struct net_task cut; /* first: the task of gateway_cut */
+    struct net_task cut; /* the task of gateway_cut */
     struct gateway *gateway;
     unsigned loop;
     struct known *known;
@@ -42,7 +43,7 @@ void gateway_reload_end(struct gateway *gateway, struct gateway_config *made, bo
 
 static void cut_here(struct net_task *task)
 {
-    struct gateway_loop *mine = (struct gateway_loop *)(void *)task;
+    struct gateway_loop *mine = CONTAINER_OF(task, struct gateway_loop, cut);
     upstreams_detach(mine->gateway->upstreams, mine->loop);
 }
 

@@ -47,7 +47,7 @@ struct topic {
 
 /* A place for one operation that is read and asked about. */
 struct schedule_place {
-    struct query read;    /* first, so that the engine's pointer is the place's */
+    struct query read;
     struct net_task task; /* the operation was read */
     struct arena arena;
     struct schedule *schedule;
@@ -266,7 +266,7 @@ static void on_read(struct net_task *task)
 /* On the engine's thread. */
 static void on_query(struct engine_call *call)
 {
-    struct schedule_place *place = (struct schedule_place *)(void *)call;
+    struct schedule_place *place = CONTAINER_OF(call, struct schedule_place, read.call);
     struct gateway *gateway = place->schedule->gateway;
     net_loop_post(loop_of(place->schedule), &place->task);
     atomic_fetch_sub(&gateway->in_engine, 1);

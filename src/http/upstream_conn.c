@@ -9,7 +9,7 @@
 
 static struct upstream_conn *conn_of(struct net_stream *stream)
 {
-    return (struct upstream_conn *)(void *)stream; /* it is the first member */
+    return CONTAINER_OF(stream, struct upstream_conn, stream);
 }
 
 static const char *name_of(const struct upstream_conn *conn)

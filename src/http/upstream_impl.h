@@ -174,7 +174,7 @@ struct upstream_exchange {
 };
 
 struct upstream_conn {
-    struct net_stream stream; /* first */
+    struct net_stream stream;
     struct net_connect connect;
     struct net_write write;
     struct net_deadline deadline; /* while idle */

@@ -53,7 +53,7 @@ struct mcp_event {
 };
 
 struct mcp_session {
-    struct net_task leaving; /* first: the thread has left */
+    struct net_task leaving; /* the thread has left */
     struct net_task ending;  /* its server has ended */
     struct mcp_session *next;
     struct mcp_endpoint *endpoint;

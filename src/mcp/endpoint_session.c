@@ -417,7 +417,7 @@ static void deliver(struct mcp_session *session, struct slice line, struct slice
 
 static void run_note(struct net_task *task)
 {
-    struct session_note *note = (struct session_note *)(void *)task;
+    struct session_note *note = CONTAINER_OF(task, struct session_note, task);
     struct mcp_session *session = note->session;
     const struct mem *mem = session->endpoint->options.mem;
     deliver(session, buf_view(&note->line), buf_view(&note->about));
@@ -465,7 +465,7 @@ static void ending(void *context)
 
 static void run_left(struct net_task *task)
 {
-    end_session((struct mcp_session *)(void *)task);
+    end_session(CONTAINER_OF(task, struct mcp_session, leaving));
 }
 
 static void left(void *context)

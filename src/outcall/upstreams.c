@@ -261,7 +261,7 @@ static void closing_check(struct net_deadline *deadline, uint64_t now_ms)
 
 static void close_on_loop(struct net_task *task)
 {
-    struct upstreams_closing *closing = (struct upstreams_closing *)(void *)task;
+    struct upstreams_closing *closing = CONTAINER_OF(task, struct upstreams_closing, task);
     struct upstreams_one *one = closing->one;
     if (one->is_attached[closing->loop]) {
         upstream_detach(one->upstream, closing->loop);

@@ -1,6 +1,7 @@
 #include "store/fault.h"
 
 #include "base/check.h"
+#include "base/macros.h"
 
 struct fault_point {
     uint64_t calls;     /* so far */
@@ -12,7 +13,7 @@ struct fault_point {
 };
 
 struct fault {
-    struct store store; /* first: the table's functions cast */
+    struct store store;
     const struct mem *mem;
     struct store *wrapped;
     struct store_ops ops; /* the table, as far as the wrapped store has it */
@@ -30,6 +31,11 @@ const char *store_call_name(enum store_call call)
     };
     ASSERT((unsigned)call < STORE_CALL_COUNT);
     return names[call];
+}
+
+static struct fault *self_of(struct store *store)
+{
+    return CONTAINER_OF(store, struct fault, store);
 }
 
 /* Counts the call. NULL: pass it on; otherwise the fault that strikes it. */
@@ -63,7 +69,7 @@ static void fault_settle(const struct fault *fault, enum store_call call, enum f
 #define FAULT_AROUND(number, table, member, parameters, arguments)                                 \
     static enum status fault_inner_##member parameters                                             \
     {                                                                                              \
-        struct fault *fault = (struct fault *)store;                                               \
+        struct fault *fault = self_of(store);                                                      \
         const struct fault_point *point = fault_strikes(fault, STORE_CALL_##number);               \
         if (point != NULL && point->when == FAULT_BEFORE) {                                        \
             fault_settle(fault, STORE_CALL_##number, FAULT_BEFORE);                                \
@@ -88,7 +94,7 @@ STORE_HOUSEKEEPING_CALLS(FAULT_DUTY)
 /* A fault that makes changes stale waits for a commit that expects versions. */
 static enum status fault_commit(struct store *store, const struct commit *commit, struct err *err)
 {
-    struct fault_point *point = &((struct fault *)store)->points[STORE_CALL_COMMIT];
+    struct fault_point *point = &self_of(store)->points[STORE_CALL_COMMIT];
     bool strikes = point->at == point->calls + 1 && point->status == E_STALE;
     bool any = false;
     for (size_t i = 0; strikes && i < commit->count; i++) {
@@ -104,21 +110,21 @@ static enum status fault_commit(struct store *store, const struct commit *commit
 
 static void fault_abort(struct store *store)
 {
-    struct fault *fault = (struct fault *)store;
+    struct fault *fault = self_of(store);
     fault->aborts++;
     fault->wrapped->ops->abort(fault->wrapped);
 }
 
 static enum status fault_maintain(struct store *store, struct err *err)
 {
-    const struct store *wrapped = ((struct fault *)store)->wrapped;
+    const struct store *wrapped = self_of(store)->wrapped;
     return wrapped->ops->housekeeping == NULL ? OK : fault_inner_maintain(store, err);
 }
 
 static enum status fault_removable(
     struct store *store, struct store_removable *ret_removable, struct err *err)
 {
-    const struct store_housekeeping *duties = ((struct fault *)store)->wrapped->ops->housekeeping;
+    const struct store_housekeeping *duties = self_of(store)->wrapped->ops->housekeeping;
     *ret_removable = (struct store_removable){0};
     return duties == NULL || duties->removable == NULL
                ? OK
@@ -127,21 +133,21 @@ static enum status fault_removable(
 
 static void fault_head(struct store *store, struct store_head *ret_head)
 {
-    struct fault *fault = (struct fault *)store;
+    struct fault *fault = self_of(store);
     fault->wrapped->ops->head(fault->wrapped, ret_head);
 }
 
 static void fault_identity(
     struct store *store, struct store_identity *ret_identity, struct store_shared *ret_shared)
 {
-    struct fault *fault = (struct fault *)store;
+    struct fault *fault = self_of(store);
     fault->wrapped->ops->identity(fault->wrapped, ret_identity, ret_shared);
 }
 
 /* The wrapped store is closed whatever is returned: the caller has nothing left to close. */
 static enum status fault_close(struct store *store, struct err *err)
 {
-    struct fault *fault = (struct fault *)store;
+    struct fault *fault = self_of(store);
     const struct fault_point *point = fault_strikes(fault, STORE_CALL_CLOSE);
     enum status status = fault->wrapped->ops->close(fault->wrapped, err);
     if (status == OK && point != NULL) {
@@ -154,31 +160,31 @@ static enum status fault_close(struct store *store, struct err *err)
 static enum status fault_open_reader(
     struct store *store, struct store **ret_reader, struct err *err)
 {
-    struct store *wrapped = ((struct fault *)store)->wrapped;
+    struct store *wrapped = self_of(store)->wrapped;
     return wrapped->ops->open_reader(wrapped, ret_reader, err);
 }
 
 static void fault_listen(struct store *store, store_notice notice, void *context)
 {
-    struct store *wrapped = ((struct fault *)store)->wrapped;
+    struct store *wrapped = self_of(store)->wrapped;
     wrapped->ops->listen(wrapped, notice, context);
 }
 
 static const char *fault_caution(struct store *store, size_t number)
 {
-    struct store *wrapped = ((struct fault *)store)->wrapped;
+    struct store *wrapped = self_of(store)->wrapped;
     return wrapped->ops->caution(wrapped, number);
 }
 
 static bool fault_is_marked(struct store *store)
 {
-    struct store *wrapped = ((struct fault *)store)->wrapped;
+    struct store *wrapped = self_of(store)->wrapped;
     return wrapped->ops->soon->is_marked(wrapped);
 }
 
 static enum status fault_mark(struct store *store, bool on, struct err *err)
 {
-    struct store *wrapped = ((struct fault *)store)->wrapped;
+    struct store *wrapped = self_of(store)->wrapped;
     return wrapped->ops->soon->mark(wrapped, on, err);
 }
 
@@ -235,7 +241,7 @@ enum status fault_new(
 static struct fault *fault_of(struct store *store)
 {
     ASSERT(store->ops->commit == fault_commit);
-    return (struct fault *)store;
+    return self_of(store);
 }
 
 struct store *fault_take(struct store *store)

@@ -9,13 +9,14 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "base/rand.h"
 #include "core/source.h"
 #include "store/mem_impl.h"
 
 static struct mem_handle *handle_of(struct store *store)
 {
-    return (struct mem_handle *)store;
+    return CONTAINER_OF(store, struct mem_handle, store);
 }
 
 struct store_mem_hub *mem_lock(struct store_mem_hub *hub)

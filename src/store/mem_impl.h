@@ -71,7 +71,7 @@ struct store_mem_hub {
 
 /* One process's handle. */
 struct mem_handle {
-    struct store store; /* first: the table's functions cast */
+    struct store store;
     struct store_mem_hub *hub;
     struct mem_handle *next; /* with the mutex */
     struct store_identity identity;

@@ -1,16 +1,17 @@
 /* Readers of the store in memory: each call sees the store as a crash would leave it now. */
 #include "base/check.h"
+#include "base/macros.h"
 #include "store/mem_impl.h"
 
 /* Reads flushed data, beside the thread of its handle. */
 struct mem_reader {
-    struct store store; /* first: the table's functions cast */
+    struct store store;
     struct mem_handle *handle;
 };
 
 static struct mem_handle *reader_of(struct store *store)
 {
-    return ((struct mem_reader *)store)->handle;
+    return CONTAINER_OF(store, struct mem_reader, store)->handle;
 }
 
 /* Undoes the changes that are not flushed, the last one first. */
@@ -149,7 +150,7 @@ static const struct store_ops reader_ops = {
 
 enum status mem_open_reader(struct store *store, struct store **ret_reader, struct err *err)
 {
-    struct mem_handle *handle = (struct mem_handle *)store;
+    struct mem_handle *handle = CONTAINER_OF(store, struct mem_handle, store);
     struct store_mem_hub *self = handle->hub;
     struct mem_reader *reader = mem_zalloc(self->mem, 1, sizeof *reader);
     if (reader == NULL) {

@@ -3,12 +3,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/macros.h"
 #include "store/wrap.h"
 
 enum { TRACE_LINE_BYTES = 768 }; /* an error text and what failed */
 
 struct trace {
-    struct store store; /* first: the table's functions cast */
+    struct store store;
     const struct mem *mem;
     struct store_ops ops; /* the table, as far as the wrapped store has it */
     struct store_housekeeping housekeeping;
@@ -19,7 +20,7 @@ struct trace {
 
 static struct trace *trace_of(struct store *store)
 {
-    return (struct trace *)store;
+    return CONTAINER_OF(store, struct trace, store);
 }
 
 /* "what detail -> status: text". */

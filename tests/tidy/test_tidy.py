@@ -288,9 +288,11 @@ CASES = {
 }
 CASES.update({f"unfinished work: {word}": (
     "docs/x.md", f"{word}: later\n", "docs/x.md:1: unfinished work") for word in UNFINISHED})
-CASES.update({f"{macro} by hand": (THING, in_body(code), f"{THING}:5: use {macro}")
-    for macro, code in {"COUNT": "value = (int)(sizeof names / sizeof *names);",
-        "CONTAINER_OF": "at = (char *)at - offsetof(struct pair, a);"}.items()})
+CASES.update({f"{macro} by hand: {code}": (THING, in_body(code), f"{THING}:5: use {macro}")
+    for code, macro in {"value = (int)(sizeof names / sizeof *names);": "COUNT",
+        "at = (char *)at - offsetof(struct pair, a);": "CONTAINER_OF",
+        "struct pair *at = (struct pair *)store;": "CONTAINER_OF",
+        "use((struct pair *)(void *)task);": "CONTAINER_OF"}.items()})
 CASES.update({f"a form of the wall clock: {form}": (
     THING, in_body(code), f"{THING}:5: {form}: thing may not read the wall clock")
     for form, code in {

@@ -40,6 +40,7 @@
 
 #include "base/buf.h"
 #include "store/clock.h"
+#include "base/macros.h"
 #include "store/journal/due.h"
 #include "store/journal/format.h"
 #include "store/journal/index.h"
@@ -125,7 +126,7 @@ struct journal_last_body {
 };
 
 struct journal {
-    struct store store; /* first: the table's functions cast */
+    struct store store;
     const struct mem *mem;
     const struct io *io;
     struct journal_options options;
@@ -202,7 +203,7 @@ struct journal {
 
 static inline struct journal *journal_of(struct store *store)
 {
-    return (struct journal *)store;
+    return CONTAINER_OF(store, struct journal, store);
 }
 
 /* segment.c: the files. */

@@ -124,7 +124,7 @@ enum { PG_CAUTIONS_MAX = 4 };
 enum { PG_CHANNEL_BYTES = 80 }; /* "once." and a schema */
 
 struct pg_store {
-    struct store store; /* first: the table's functions cast */
+    struct store store;
     const struct mem *mem;
     struct pg_target target;
     struct pg_link link;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/macros.h"
 #include "store/postgres/impl.h"
 
 enum {
@@ -18,7 +19,7 @@ enum {
 
 struct pg_store *pg_of(struct store *store)
 {
-    return (struct pg_store *)store;
+    return CONTAINER_OF(store, struct pg_store, store);
 }
 
 /* ---- the connection ---------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "base/macros.h"
 #include "base/uuid.h"
 #include "store/clock.h"
 #include "store/redis/redis.h"
@@ -275,7 +276,7 @@ struct redis_listener {
 };
 
 struct redis {
-    struct store store; /* first: the table's functions cast */
+    struct store store;
     const struct mem *mem;
     struct redis_url url;
     struct redis_tls tls; /* for a reader: its owner's */
@@ -337,7 +338,7 @@ struct redis {
 
 static inline struct redis *redis_of(struct store *store)
 {
-    return (struct redis *)(void *)store;
+    return CONTAINER_OF(store, struct redis, store);
 }
 
 /* ---- call.c: making a script's arguments and running it ---- */
