@@ -21,9 +21,13 @@
  *                                           waiting (for less)
  *   in_progress --lease over, holder gone, unknown--> unknown
  *   unknown --resolve--> executed | failed | released (an operation) | pending (all others)
+ *   unknown --by its holder, late--> whatever in_progress may become
+ *   in_progress --renew--> in_progress      in_progress | unknown --takeover--> in_progress
+ *   failed | rejected --begin or enqueue again, if the policy allows it--> as from (absent)
+ *   pending --take up, to be sooner--> pending
  *   in_progress --release--> released --begin--> in_progress      (an operation)
  *   pending | waiting | dead --cancel--> rejected
- *   executed | failed --compensate--> compensating --> compensated | unknown
+ *   executed | failed --compensate--> compensating --> compensated | unknown --> compensated
  *   released, and everything settled --window over--> (absent)
  *
  * Promises:  tables and pure functions, no state.
@@ -70,9 +74,8 @@ bool kind_has_id(enum record_kind kind);
 /* Records of the kind can have this status. */
 bool kind_has_status(enum record_kind kind, enum record_status status);
 /* The public name of the status (docs/formats/evidence.md, lifecycle_state); NULL if the kind does
- * not have the status. A
- * waiting command awaits a confirmation before its first attempt, and its effects later. A pending
- * command is "received"; its detail says whether it was confirmed. */
+ * not have the status. A waiting command awaits a confirmation before its first attempt, and its
+ * effects later. A pending command is "received"; its detail says whether it was confirmed. */
 const char *kind_word(enum record_kind kind, enum record_status status, uint32_t attempt);
 /* An unknown effect is publicly still "dispatched"; this function distinguishes it. */
 bool kind_uncertain(enum record_kind kind, enum record_status status);

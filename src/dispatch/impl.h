@@ -21,6 +21,7 @@
  * Transitions, all through job_move, which refuses any other:
  *   FOUND → READING      next_found    a place to read is free
  *   READING → QUEUED     on_read       it is pending
+ *   FOUND → QUEUED       take_offered  its pending record was just made, and offered
  *   READING → CALLING    on_read       it is unknown, and the provider can be asked
  *   READING → SETTLING   on_read       it is unknown, and is sent again or given up
  *   QUEUED → CLAIMING    next_turn     it is its turn
@@ -29,8 +30,9 @@
  *   CLAIMING → CALLING   on_claimed    it is ours
  *   CLAIMING → SETTLING  drop_stale    a newer version of its source was sealed meanwhile
  *   CALLING → SETTLING   settle        the answer was judged, or nothing could be sent
- *   any but QUEUED → RESTING   job_rest   until its next attempt or question, or after a store that
- *                                      could not be reached; then FOUND again
+ *   READING, CLAIMING, CALLING, SETTLING → RESTING   job_rest   until its next attempt or question,
+ *                                      or after a store that could not be reached
+ *   RESTING → FOUND      job_found     its pause is over, or its due was found meanwhile (DJ2)
  *
  * What holds (job_check):
  *   DJ1 a QUEUED job is in a lane of its target and has no run. A FOUND job is in the list of found

@@ -9,7 +9,7 @@
  *                │ │ ▼                    └─────▶ SEALING ──▶ STREAMING │                    │
  *                │ RECONCILING                               settled │  │                    │
  *                └─ nothing can be sent ─────────────────────────────│──┘                    │
- *   any of them ── refused, or all was given ──▶ ANSWERED ◀──────────┴───────────────────────┘
+ *   READING, ASKED, SETTLING ── refused ───────▶ ANSWERED ◀──────────┴───────────────────────┘
  *
  * Transitions, all through fenced_move, which refuses any other:
  *   READING → ASKED          ask             body and fingerprint are here; the begin is submitted
@@ -22,7 +22,8 @@
  *   FORWARDED → SEALING      on_long         its head came, and the body is longer than is kept
  *   SETTLING → RETURNING     return_rest     settled; a longer answer goes piece by piece
  *   SEALING → STREAMING      fenced_stream   settled; what follows goes through
- *   … → ANSWERED             fenced_release  the answer is the server's
+ *   READING, ASKED, SETTLING, SEALING, STREAMING, RETURNING → ANSWERED
+ *                            fenced_release  refused, or all was given: the answer is the server's
  *
  * What holds (fenced_check):
  *   G1  in ASKED, SETTLING and SEALING, and in no other state, a call of ours is in the engine;

@@ -104,6 +104,7 @@ enum upstream_send {
  *   any state: failed, late, cancelled ──▶ DONE
  *
  * Transitions, all through upstream_call_move:
+ *   DONE → WAITING        upstream_start         a call that is new, or used again
  *   WAITING → CONNECTING  upstream_connect       an address was chosen
  *   CONNECTING → HEAD     upstream_begin         the request is handed to the stream
  *   WAITING → HEAD        upstream_begin         the same on a connection that was idle
