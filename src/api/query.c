@@ -26,7 +26,7 @@ static void resume(void *context, struct http_exchange *exchange)
     }
 }
 
-/* On the engine's thread: continue on the exchange's own. */
+/* On a thread of the engine: continue on the exchange's own. */
 static void done(struct engine_call *call)
 {
     http_wake(call->context);

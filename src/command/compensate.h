@@ -15,7 +15,7 @@
  *            continues where it stopped. A command whose compensation is stuck is not due; it
  *            continues when a person asks again or settles the effect.
  * Does not:  undo effects that somebody made with POST /v1/effects and this command's id.
- * Threads:   any; the callbacks run on the engine's thread.
+ * Threads:   any; the callbacks run on the engine's threads.
  */
 #ifndef ONCE_COMMAND_COMPENSATE_H
 #define ONCE_COMMAND_COMPENSATE_H

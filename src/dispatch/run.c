@@ -238,7 +238,7 @@ static void on_read(struct dispatching *run)
     }
 }
 
-/* On the engine's thread. */
+/* On a thread of the engine. */
 static void on_query(struct engine_call *call)
 {
     post(CONTAINER_OF(call, struct dispatching, read.call));

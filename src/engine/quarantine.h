@@ -8,7 +8,7 @@
  * Promises:  one tenant cannot stop a different one (P9): ids and fences can be made up, so only
  *            the tenant that presented one is held. No lost fence is ever given again (P4), and a
  *            made-up fence cannot exhaust the fences (LIMIT_LOST_FENCES_MAX).
- * Threads:   the engine thread alone.
+ * Threads:   the one that has the engine's turn.
  */
 #ifndef ONCE_ENGINE_QUARANTINE_H
 #define ONCE_ENGINE_QUARANTINE_H

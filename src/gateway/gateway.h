@@ -10,9 +10,10 @@
  * request.
  *
  * Promises:  no byte of a fenced request reaches the upstream before its grant is durable (P6), and
- *            no answer to one reaches the client before its seal is durable (P2). A client that
- *            goes away stops nothing. A request that was sent and not answered is unknown (P5); the
- *            key of one that was not sent is free again.
+ *            no answer to one reaches the client before its seal is durable (P2), except one that
+ *            streams: its last chunk waits for the seal (fenced.h, G3). A client that goes away
+ *            stops nothing. A request that was sent and not answered is unknown (P5); the key of
+ *            one that was not sent is free again.
  * Threads:   gateway_begin, gateway_handle and gateway_end run on the server's loops, the others on
  *            any thread.
  */

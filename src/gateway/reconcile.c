@@ -7,7 +7,7 @@
  * Transitions, all through move, which refuses any other:
  *   ASKING → SETTLING   on_answered   the outcall judged it executed, or not executed
  *   ASKING → OVER       over          still unknown
- *   SETTLING → OVER     over          on_settled, on the engine's thread, has posted it to the loop
+ *   SETTLING → OVER     over          on_settled, on a thread of the engine, has posted it here
  *
  * What holds:
  *   RQ1 one question in the list of an operation, from reconcile_now to over. All who wait for it
@@ -244,7 +244,7 @@ static void post_over(struct reconciling *reconciling)
 
 /* ---- settling ------------------------------------------------------------------------------ */
 
-/* On the engine's thread. */
+/* On a thread of the engine. */
 static void on_settled(struct engine_call *call)
 {
     struct reconciling *reconciling = CONTAINER_OF(call, struct reconciling, settle);

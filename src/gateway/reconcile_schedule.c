@@ -263,7 +263,7 @@ static void on_read(struct net_task *task)
     }
 }
 
-/* On the engine's thread. */
+/* On a thread of the engine. */
 static void on_query(struct engine_call *call)
 {
     struct schedule_place *place = CONTAINER_OF(call, struct schedule_place, read.call);

@@ -305,7 +305,7 @@ static bool run_one(struct received *item)
                &err) == OK;
 }
 
-/* On the engine's thread. */
+/* On a thread of the engine. */
 static void on_waited(struct engine_call *wait)
 {
     struct received *item = CONTAINER_OF(wait, struct received, wait);

@@ -30,9 +30,10 @@ uint64_t store_mem_durable_seq(struct store *store);
 void store_mem_restart(struct store *store, size_t kept);
 
 /*
- * A model of a shared store (S9 to S13): several handles, each standing for a process, share one
+ * A model of a shared store (S9 to S15): several handles, each standing for a process, share one
  * memory. Nothing is locked between prepare and commit, so a commit may be E_STALE. A commit is
- * durable at once. Different threads may use different handles.
+ * durable at once, unless it is deferred (store_mem_hub_defer). Different threads may use different
+ * handles.
  */
 /* shared NULL: random secrets are made. E_NOMEM; E_UNAVAILABLE: there were no random bytes. */
 enum status store_mem_hub_new(const struct store_options *options,

@@ -28,9 +28,10 @@
  * Segment files are not reused: zeros distinguish a torn tail from damage (JF3), so an old file
  * would have to be overwritten with zeros too, and nothing would be gained.
  *
- * Threads: the engine's thread calls everything but flush. mutex guards the state that the flushing
- * and the background thread share with it: the buffers, tail, next, stable, failed, and the jobs.
- * Only the engine's thread uses the index and the list of segments.
+ * Threads: one thread at a time, not always the same, calls everything but flush (store.h): the
+ * committing thread. mutex guards the state that the flushing and the background thread share
+ * with it: the buffers, tail, next, stable, failed, and the jobs. Only the committing thread uses
+ * the index and the list of segments.
  */
 #ifndef ONCE_STORE_JOURNAL_IMPL_H
 #define ONCE_STORE_JOURNAL_IMPL_H
@@ -39,8 +40,8 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
-#include "store/clock.h"
 #include "base/macros.h"
+#include "store/clock.h"
 #include "store/journal/due.h"
 #include "store/journal/format.h"
 #include "store/journal/index.h"

@@ -9,8 +9,8 @@
  *   Crash while copying or copied: `index.tmp` is left and overwritten or removed later.
  *   Crash while finishing: if the file has its name, it is complete.
  *
- * The piece being worked on has one owner, the engine's thread or the writer (the background
- * thread, or maintain itself); owner changes under the mutex only.
+ * The piece being worked on has one owner, the committing thread (impl.h) or the writer (the
+ * background thread, or maintain itself); owner changes under the mutex only.
  *
  * A saved index is never needed: a damaged or missing one means an older one or a longer start.
  */
@@ -38,7 +38,7 @@ enum {
 static const char header_magic[8] = {'O', 'N', 'C', 'E', 'i', 'd', 'x', '1'};
 static const char trailer_magic[8] = {'O', 'N', 'C', 'E', 'i', 'd', 'x', 'Z'};
 
-enum owner { OWNER_ENGINE, OWNER_WRITER };
+enum owner { OWNER_COMMITTER, OWNER_WRITER };
 
 struct snapshot {
     struct mark mark; /* recovery continues from here */
@@ -222,7 +222,7 @@ static void snapshot_advance(struct journal *journal, uint64_t slots_max)
 {
     (void)pthread_mutex_lock(&journal->mutex);
     struct snapshot *snapshot = journal->snapshot;
-    bool mine = snapshot != NULL && snapshot->owner == OWNER_ENGINE;
+    bool mine = snapshot != NULL && snapshot->owner == OWNER_COMMITTER;
     (void)pthread_mutex_unlock(&journal->mutex);
     if (mine) {
         snapshot_step_owned(journal, snapshot, slots_max);
@@ -336,7 +336,7 @@ bool snapshot_work(struct journal *journal)
     (void)pthread_mutex_lock(&journal->mutex);
     snapshot->failed = failed != 0;
     snapshot->done = done;
-    snapshot->owner = OWNER_ENGINE;
+    snapshot->owner = OWNER_COMMITTER;
     (void)pthread_mutex_unlock(&journal->mutex);
     return true;
 }

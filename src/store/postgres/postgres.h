@@ -1,7 +1,7 @@
 /*
  * postgres: a store in a PostgreSQL database, shared by any number of processes.
  *
- * Promises:  those of store.h, S1 to S13. A batch of any size takes two round trips. A commit is as
+ * Promises:  those of store.h, S1 to S15. A batch of any size takes two round trips. A commit is as
  *            durable as the server makes it; flush has nothing left to do. A commit whose answer
  *            was lost is looked up by its marker, never guessed.
  * Not here:  decisions and evidence, except those of an application's own transactions: SQL
