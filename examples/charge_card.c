@@ -46,7 +46,9 @@ static int act(struct once *once, const struct once_answer *answer, const char *
     case ONCE_DUPLICATE_REPLAYED:
         printf("was charged: %s\n", answer->operation->effect_id);
         return 0;
-    case ONCE_CONFLICT_REJECTED: fprintf(stderr, "another amount: %s\n", answer->diff); return 65;
+    case ONCE_CONFLICT_REJECTED:
+        fprintf(stderr, "a different amount: %s\n", answer->diff);
+        return 65;
     default:
         fprintf(stderr, "%s: %s\n", once_decision_name(answer->decision), answer->operation_id);
         return 75;

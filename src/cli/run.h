@@ -2,7 +2,7 @@
  * run: shared by the files of once run.
  *
  *   run.c          the life of one call, from the begin to the exit code
- *   run_grant.c      the payload; the begin; waiting for a run by a different process
+ *   run_grant.c    the payload; the begin; waiting for a run by a different process
  *   run_report.c   the output: replay, conflict, unknown, JSON
  */
 #ifndef ONCE_CLI_RUN_H

@@ -2,8 +2,7 @@
  * once serve, once gateway: the life of the process.
  *
  *     configuration > signals blocked > server open > start lines, READY > wait for signals
- *         SIGHUP           reload: the whole new configuration, or the old one and an error in the
- *         log
+ *         SIGHUP           reload: the whole new configuration, or the old one and an error logged
  *         SIGUSR1          the log is opened again, also while draining; nothing else changes
  *         SIGTERM, SIGINT  drain > close > exit 0; a second one hurries
  *         engine stopped   an error in the log > close > exit 70, so that a supervisor restarts it

@@ -3,8 +3,7 @@
  *
  *     attempt -> judge -> answer
  *        ^         |
- *        +- wait <-+  while a further attempt is safe, may end differently, and is within the
- *        deadline
+ *        +- wait <-+  while a further attempt is safe, may end differently, and is in time
  *
  * A crash of the caller at any point has the same result as an attempt without an answer: the same
  * key, sent again, continues the operation.

@@ -2,14 +2,16 @@
  * command: the door for agents and chat systems that turn messages into business actions
  * (docs/commands.md). It has no listener: the API serves its routes.
  *
- *     submit.c    POST /v1/commands: from the envelope to the answer
- *     inbound.c   commands that events submit
- *     admission.c    for both: from the envelope to the call to the engine
- *     confirm.c   POST …/confirm and …/deny
- *     execute.c   the handler: what is sent, and what its answer means (a kind of dispatch.h)
- *     recover.c   POST …/recover and …/resolve: an operator's decisions
- *     read.c      GET /v1/commands, …/{command_id}, /v1/registry
- *     door.c      loading, reloading, and expiry of confirmations
+ *     submit.c      POST /v1/commands: from the envelope to the answer
+ *     inbound.c     commands that events submit
+ *     admission.c   for both: from the envelope to the call to the engine
+ *     confirm.c     POST …/confirm and …/deny
+ *     execute.c     the handler: what is sent, and what its answer means (a kind of dispatch.h)
+ *     effects.c     the effects of a command, and what their ends mean for it
+ *     recover.c     POST …/recover and …/resolve: an operator's decisions
+ *     compensate.c  undoing a command
+ *     read.c        GET /v1/commands, …/{command_id}, /v1/registry
+ *     door.c        loading, reloading, and expiry of confirmations
  *
  * Promises:  CM1 one execution for each key in its window, however often it is delivered (P1). The
  *            grant is durable before the handler is called (P6), the outcome before it is answered

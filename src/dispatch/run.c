@@ -575,7 +575,7 @@ static void park(struct dispatching *run)
 {
     struct request request = {.kind = REQUEST_POSTPONE, /* Q3: without a due */
         .fence = run->record.fence,
-        .reason = SLICE_LIT("unknown; those behind it in its order go on without it")};
+        .reason = SLICE_LIT("unknown; those after it in its order go on without it")};
     change(run, &request, on_parked);
 }
 

@@ -48,10 +48,10 @@ static struct effects *effects_of(const struct arrival *arrival)
 
 /* ---- out --------------------------------------------------------------------------------- */
 
-static void report(struct arrival *arrival, unsigned status, size_t diff_bytes)
+static void report_decision(struct arrival *arrival, unsigned status, size_t diff_bytes)
 {
     const struct api_request *request = arrival->request;
-    struct door_report told = {.call = &arrival->door.engine,
+    struct door_report report = {.call = &arrival->door.engine,
         .rate = {request->policy->duplicate_rate, request->policy->duplicate_burst},
         .was_counted = arrival->door.is_counted,
         .tenant = request->caller.tenant,
@@ -61,7 +61,7 @@ static void report(struct arrival *arrival, unsigned status, size_t diff_bytes)
         .diff_bytes = diff_bytes,
         .started_nanos = request->exchange->started_nanos,
         .logs = request->policy->logs_decisions};
-    door_report(effects_of(arrival)->door, request->exchange->loop, &told);
+    door_report(effects_of(arrival)->door, request->exchange->loop, &report);
 }
 
 /* The effect's id, as its document has it: the caller may have given one. */
@@ -98,7 +98,7 @@ static void answer_accepted(struct arrival *arrival)
     }
     jsonw_str(&json, "status_url", url);
     jsonw_close(&json, '}');
-    report(arrival, 202, 0);
+    report_decision(arrival, 202, 0);
     api_answer_begin(request, 202);
     http_answer_field(request->exchange, SLICE_LIT("Location"), slice_str(url));
     api_answer_end(request, SLICE_LIT("application/json"), buf_view(&arrival->answer), true);
@@ -177,7 +177,7 @@ static void answer_conflict(struct arrival *arrival)
     }
     size_t diff_bytes = extra.len - start;
     buf_str(&extra, truncated ? ",\"diff_truncated\":true" : ",\"diff_truncated\":false");
-    report(arrival, 409, diff_bytes);
+    report_decision(arrival, 409, diff_bytes);
     api_refuse(arrival->request,
         &(struct problem){.status = 409,
             .code = "idempotency_conflict",
@@ -193,7 +193,7 @@ static void answer_settled(struct arrival *arrival)
     struct effect_show show = {.id = arrival->door.engine.decision.next.operation_id,
         .status = 200,
         .decision = arrival->is_made ? "first_seen" : "duplicate_replayed"};
-    report(arrival, 200, 0);
+    report_decision(arrival, 200, 0);
     effects_show(arrival->request, &show);
 }
 
@@ -227,7 +227,7 @@ static void answer(struct arrival *arrival)
     struct engine_call *call = &arrival->door.engine;
     if (call->err.status != OK) {
         struct problem problem = api_problem_of(&call->err);
-        report(arrival, problem.status, 0);
+        report_decision(arrival, problem.status, 0);
         api_refuse(arrival->request, &problem);
         return;
     }
@@ -255,7 +255,7 @@ static void answer(struct arrival *arrival)
     case DECISION_TOO_LATE:
     case DECISION_WRONG_STATUS: break;
     }
-    report(arrival, api_problem_decision.status, 0);
+    report_decision(arrival, api_problem_decision.status, 0);
     api_refuse(arrival->request, &api_problem_decision);
 }
 

@@ -65,7 +65,7 @@ uint64_t gather_left(const struct gather *gather, size_t waiting, uint64_t now_n
     return is_over ? 0 : gather->until_nanos - now_nanos;
 }
 
-/* Batches that do not wait after so many failures in a row: 0, 1, 3, 7, … */
+/* Batches that do not wait after that many failures in a row: 0, 1, 3, 7, … */
 static unsigned skips_after(unsigned failures)
 {
     unsigned more = failures < GATHER_FAILURES ? 0 : failures - GATHER_FAILURES + 1;
@@ -73,7 +73,7 @@ static unsigned skips_after(unsigned failures)
     return skips < GATHER_SKIPS_MAX ? skips : GATHER_SKIPS_MAX;
 }
 
-/* A wait ended with so many calls. */
+/* A wait ended with count calls. */
 static void wait_ended(struct gather *gather, size_t count)
 {
     ASSERT(gather->from < gather->enough);

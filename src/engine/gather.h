@@ -27,11 +27,11 @@
 
 enum {
     GATHER_NANOS_MAX = 20000000, /* longer than a commit on a slow disk, or to a standby far away */
-    GATHER_RETURN = 4,     /* who is not back within this part of a batch's time does something
-                                   else first */
-    GATHER_ENOUGH = 8,     /* times commit_rows: in a batch of so many calls the commit itself
+    GATHER_RETURN = 4,           /* a caller that is not back within this part of a batch's time is
+                                   taken to do something else first */
+    GATHER_ENOUGH = 8,     /* times commit_rows: in a batch of that many calls the commit itself
                                    costs little */
-    GATHER_LATE = 8,       /* one of so many callers is not waited for */
+    GATHER_LATE = 8,       /* one of this many callers is not waited for */
     GATHER_MISSING = 4,    /* a wait failed if more than this part of the calls did not come:
                                    callers who come when they like would seem to come back */
     GATHER_FAILURES = 4,   /* on a busy machine one wait of three fails */
@@ -54,15 +54,15 @@ struct gather {
 
 /* With the commit_rows of the store. */
 void gather_init(struct gather *gather, size_t commit_rows);
-/* So many calls wait, and a batch could be made of them now: it may begin to wait for more. */
+/* This many calls wait, and a batch could be made of them now: it may begin to wait for more. */
 void gather_begin(struct gather *gather, size_t waiting, uint64_t now_nanos);
 /* Whether a batch waits for more calls than these. */
 bool gather_waits(const struct gather *gather, size_t waiting);
 /* For how long it still does; 0: not any more, or it never did. */
 uint64_t gather_left(const struct gather *gather, size_t waiting, uint64_t now_nanos);
-/* A batch of so many calls was collected, and waits no longer. */
+/* A batch of count calls was collected, and waits no longer. */
 void gather_collected(struct gather *gather, size_t count);
-/* A batch is over that had so many calls when it was collected. */
+/* A batch is over that had count calls when it was collected. */
 void gather_answered(
     struct gather *gather, size_t count, uint64_t collected_nanos, uint64_t now_nanos);
 /* Asserts what always holds. */

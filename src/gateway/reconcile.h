@@ -8,9 +8,8 @@
  * on_unknown: reconcile.
  *
  * Promises:  one question at a time about one operation: a caller that comes while it is asked
- *            waits for that answer. An operation that was settled meanwhile
- *            stays as it is: the resolution names its fence (rule N6). A broken answer settles
- *            nothing.
+ *            waits for that answer. An operation that was settled meanwhile stays as it is: the
+ *            resolution names its fence (rule N6). A broken answer settles nothing.
  * Threads:   on the given loop, which may be any of them.
  */
 #ifndef ONCE_GATEWAY_RECONCILE_H

@@ -1,9 +1,9 @@
 /*
  * The handler of a source: what is sent to it, and what its answer means (docs/inbox.md).
  *
- * With on_unknown: redeliver, an attempt that may have taken effect is followed by another one. It
- * is never forgotten (P5): the delivery's detail is marked as uncertain in the commit that makes it
- * pending again, so a dead letter says that the handler may have done it. 2xx settles that.
+ * With on_unknown: redeliver, an attempt that may have taken effect is followed by a further one.
+ * It is never forgotten (P5): the delivery's detail is marked as uncertain in the commit that makes
+ * it pending again, so a dead letter says that the handler may have done it. 2xx settles that.
  */
 #include "inbox/deliver.h"
 

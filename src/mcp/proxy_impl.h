@@ -1,9 +1,9 @@
 /*
  * proxy_impl: shared by the files of the proxy.
  *
- *   proxy.c   messages: what they are, and where they go
+ *   proxy.c         messages: what they are, and where they go
  *   outstanding.c   what is not sent, answered or settled yet
- *   calls.c   the life of a guarded call
+ *   calls.c         the life of a guarded call
  *   model_texts.c   what a model reads when Once answers itself
  */
 #ifndef ONCE_MCP_PROXY_IMPL_H

@@ -134,15 +134,15 @@ static enum status put_chains(
         [CHAIN_REMOVED_HASH] = PG_BYTEA};
     /* The functions' chain is in every schema; here it continues, and so does its time. */
     static const char sql[] =
-        "WITH told AS (SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::timestamptz[],"
+        "WITH inherited AS (SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::timestamptz[],"
         " $4::timestamptz[], $5::bigint[], $6::bigint[], $7::bytea[], $8::bigint[], $9::bytea[])"
         " WITH ORDINALITY AS w (chain_id, public_key, started_at, seen_at, incarnation, seq, hash,"
         " removed_seq, removed_hash, n)), gone AS (INSERT INTO removals (chain_id, seq, hash)"
-        " SELECT chain_id, removed_seq, removed_hash FROM told WHERE removed_seq > 0)"
+        " SELECT chain_id, removed_seq, removed_hash FROM inherited WHERE removed_seq > 0)"
         " INSERT INTO chains (chain_id, public_key, host, pid, program, started_at, heartbeat_at,"
         " ended_at, incarnation, seq, hash) SELECT chain_id, public_key, '', 0, 'copied',"
         " started_at, greatest(started_at, seen_at), greatest(started_at, seen_at),"
-        " nullif(incarnation, 0), seq, hash FROM told ORDER BY n"
+        " nullif(incarnation, 0), seq, hash FROM inherited ORDER BY n"
         " ON CONFLICT (chain_id) DO UPDATE SET seq = excluded.seq, hash = excluded.hash,"
         " committed_at = $10::timestamptz";
     link_prepare(&self->link, "inherit_chains", sql);

@@ -30,7 +30,6 @@
  *        presumption that fails is followed by a pause of some batches, twice as long each time;
  *        one that holds halves it. A failure costs as much as a success gains, so presuming goes on
  *        as long as more than half of them hold.
- *
  *   PB7  Not if the batch could reach the caller's limit of records: a begin that the limit refuses
  *        changes nothing, so nothing would find out that its key exists and has to be replayed
  *        (P12).
