@@ -83,8 +83,7 @@ static inline bool json_is(const struct json_value *value, enum json_type type)
 /* The bytes of a value in the text that it was read from. */
 struct slice json_raw(struct slice text, const struct json_value *value);
 /* Whether a text can be inserted as a value without affecting what surrounds it: its brackets and
- * quotes make it one value. For texts that a caller declared as JSON; it does not replace reading.
- * */
+ * quotes make it one value. For texts that a caller declared as JSON; reading checks more. */
 bool json_framed(struct slice text);
 /* Without the blanks and line ends that JSON allows around a value. */
 struct slice json_trim(struct slice text);

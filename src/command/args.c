@@ -8,22 +8,6 @@ enum { DIGITS_MIN = 7, DIGITS_MAX = 15, NUMBER_BYTES_MAX = 64 }; /* E.164 sectio
 
 /* ---- normal forms ------------------------------------------------------------------------ */
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-static struct slice trim(struct slice text)
-{
-    while (text.len > 0 && is_blank(text.data[0])) {
-        text = slice_of(text.data + 1, text.len - 1);
-    }
-    while (text.len > 0 && is_blank(text.data[text.len - 1])) {
-        text.len--;
-    }
-    return text;
-}
-
 /* ASCII letters only; all others are unchanged, because their case depends on the language. */
 static void change_case(char *text, size_t len, bool to_upper)
 {
@@ -69,7 +53,7 @@ static enum status normalise(
     const char *how, char *text, size_t *len, const char *name, struct err *err)
 {
     if (strcmp(how, "trim") == 0) {
-        struct slice cut = trim(slice_of(text, *len));
+        struct slice cut = json_trim(slice_of(text, *len));
         memmove(text, cut.data, cut.len);
         *len = cut.len;
     } else if (strcmp(how, "e164") == 0) {

@@ -422,7 +422,7 @@ static struct mcp_session *choose_session(struct posted *posted)
  * blanks. */
 static void put_line(struct buf *line, struct slice body)
 {
-    buf_slice(line, scan_trim(body));
+    buf_slice(line, json_trim(body));
     for (size_t i = 0; i < line->len; i++) {
         if (line->data[i] == '\n' || line->data[i] == '\r') {
             line->data[i] = ' ';

@@ -394,7 +394,7 @@ static void server_says(struct mcp_session *session, struct slice line, struct s
 
 static void deliver(struct mcp_session *session, struct slice line, struct slice about)
 {
-    struct slice text = scan_trim(line);
+    struct slice text = json_trim(line);
     struct slice id = scan_find(text, "id");
     bool is_taken = true;
     if (text.len > 0 && text.data[0] == '[') {

@@ -83,7 +83,7 @@ static void deliver_line(struct mcp_exchange *exchange, struct slice message)
     struct mcp_http *http = exchange->http;
     struct buf line;
     buf_init(&line, http->options.proxy->options.mem, MCP_MESSAGE_BYTES_MAX);
-    buf_slice(&line, scan_trim(message));
+    buf_slice(&line, json_trim(message));
     for (size_t i = 0; i < line.len; i++) {
         if (line.data[i] == '\n' || line.data[i] == '\r') {
             line.data[i] = ' ';
@@ -106,7 +106,7 @@ void mcp_exchange_deliver(struct mcp_exchange *exchange, struct slice message, b
 {
     struct mcp_http *http = exchange->http;
     bool is_answer = scan_find(message, "method").len == 0;
-    struct slice trimmed = scan_trim(message);
+    struct slice trimmed = json_trim(message);
     if (exchange->is_initialize && is_answer && is_fine) {
         mcp_http_opened(http, message);
         exchange->is_barrier = exchange->kind != MCP_EXCHANGE_MESSAGE;

@@ -382,7 +382,7 @@ bool mcp_http_take(struct mcp_http *http, struct slice line, int64_t now_ms)
     struct arena arena;
     const struct json_value *root = NULL;
     http->now_ms = now_ms;
-    if (scan_trim(line).len == 0 || http->is_closing) {
+    if (json_trim(line).len == 0 || http->is_closing) {
         return true; /* a blank line says nothing over HTTP */
     }
     if (has_barrier(http)) {

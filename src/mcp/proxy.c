@@ -500,7 +500,7 @@ void proxy_client_line(struct mcp_proxy *proxy, struct slice line, int64_t now_m
     const struct json_value *root = NULL;
     struct err err = {.status = OK};
     proxy->now_ms = now_ms;
-    if (scan_trim(line).len == 0) {
+    if (json_trim(line).len == 0) {
         proxy_to_server(proxy, line);
         return;
     }
@@ -640,7 +640,7 @@ static bool has_ours(struct mcp_proxy *proxy, struct slice text)
 
 void proxy_server_line(struct mcp_proxy *proxy, struct slice line, int64_t now_ms)
 {
-    struct slice text = scan_trim(line);
+    struct slice text = json_trim(line);
     struct mcp_scan scan;
     struct mcp_scan_item item;
     proxy->now_ms = now_ms;

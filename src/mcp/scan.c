@@ -1,19 +1,10 @@
 #include "mcp/scan.h"
 
+#include "canon/json.h"
+
 static bool is_space(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-struct slice scan_trim(struct slice text)
-{
-    while (text.len > 0 && is_space(text.data[0])) {
-        text = slice_of(text.data + 1, text.len - 1);
-    }
-    while (text.len > 0 && is_space(text.data[text.len - 1])) {
-        text.len--;
-    }
-    return text;
 }
 
 static void skip_space(struct mcp_scan *scan)
@@ -89,7 +80,7 @@ static bool skip_value(struct mcp_scan *scan)
 
 bool scan_begin(struct mcp_scan *scan, struct slice text, char open)
 {
-    text = scan_trim(text);
+    text = json_trim(text);
     if (text.len == 0 || text.data[0] != open) {
         *scan = (struct mcp_scan){.is_broken = true};
         return false;

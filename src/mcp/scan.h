@@ -38,7 +38,5 @@ bool scan_next(struct mcp_scan *scan, struct mcp_scan_item *ret_item);
 /* The value of the last member of that name, which has no escapes; empty: absent, not an object, or
  * broken. */
 struct slice scan_find(struct slice object, const char *name);
-/* The text without white space at either end. */
-struct slice scan_trim(struct slice text);
 
 #endif

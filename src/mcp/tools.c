@@ -396,7 +396,7 @@ void tools_announce(struct slice line, struct slice result, struct buf *out)
     struct slice inside = slice_of(tools.data + 1, tools.len - 2);
     size_t before = (size_t)(inside.data - line.data) + inside.len;
     buf_slice(out, slice_of(line.data, before));
-    buf_str(out, scan_trim(inside).len > 0 ? "," : "");
+    buf_str(out, json_trim(inside).len > 0 ? "," : "");
     buf_str(out, "\"idempotency\":{}");
     buf_slice(out, slice_of(line.data + before, line.len - before));
 }
