@@ -25,8 +25,31 @@ enum http_verdict http_body_init(struct http_body *body, const struct http_head 
     return HTTP_MORE;
 }
 
+#define TO(state) (1u << HTTP_STATE_##state)
+
+/* Every change of state. */
 static enum http_verdict move_to(struct http_body *body, enum http_body_state state)
 {
+    static const unsigned nexts[] = {
+        [HTTP_STATE_END] = 0,
+        [HTTP_STATE_DATA] = TO(DATA_CR) | TO(END),
+        [HTTP_STATE_SIZE] = TO(SIZE_LF) | TO(EXT_START),
+        [HTTP_STATE_EXT_START] = TO(EXT_NAME),
+        [HTTP_STATE_EXT_NAME] = TO(EXT_NAME) | TO(EXT_VALUE) | TO(SIZE_LF),
+        [HTTP_STATE_EXT_VALUE] = TO(EXT_TOKEN) | TO(EXT_QUOTED),
+        [HTTP_STATE_EXT_TOKEN] = TO(EXT_TOKEN) | TO(SIZE_LF),
+        [HTTP_STATE_EXT_QUOTED] = TO(EXT_CLOSED),
+        [HTTP_STATE_EXT_CLOSED] = TO(SIZE_LF),
+        [HTTP_STATE_SIZE_LF] = TO(DATA) | TO(LINE),
+        [HTTP_STATE_DATA_CR] = TO(DATA_LF),
+        [HTTP_STATE_DATA_LF] = TO(SIZE),
+        [HTTP_STATE_LINE] = TO(NAME) | TO(END_LF),
+        [HTTP_STATE_NAME] = TO(NAME) | TO(VALUE),
+        [HTTP_STATE_VALUE] = TO(VALUE_LF),
+        [HTTP_STATE_VALUE_LF] = TO(LINE),
+        [HTTP_STATE_END_LF] = TO(END),
+    };
+    ASSERT((nexts[body->state] & 1u << state) != 0);
     body->state = state;
     return state == HTTP_STATE_END ? HTTP_DONE : HTTP_MORE;
 }
@@ -194,7 +217,8 @@ static enum http_verdict take_data(struct http_body *body, struct slice bytes, s
     if (!is_open) {
         body->remaining -= len;
         if (body->remaining == 0) {
-            body->state = body->framing == HTTP_BODY_CHUNKED ? HTTP_STATE_DATA_CR : HTTP_STATE_END;
+            bool is_chunk = body->framing == HTTP_BODY_CHUNKED;
+            (void)move_to(body, is_chunk ? HTTP_STATE_DATA_CR : HTTP_STATE_END);
         }
     }
     return HTTP_DATA;
@@ -223,9 +247,11 @@ enum http_verdict http_body_next(struct http_body *body, struct slice bytes, siz
 
 enum http_verdict http_body_close(struct http_body *body, struct http_refusal *ret_refusal)
 {
-    if (body->state == HTTP_STATE_END || body->framing == HTTP_BODY_CLOSE) {
-        body->state = HTTP_STATE_END;
+    if (body->state == HTTP_STATE_END) {
         return HTTP_DONE;
+    }
+    if (body->framing == HTTP_BODY_CLOSE) {
+        return move_to(body, HTTP_STATE_END);
     }
     return http_refuse(
         ret_refusal, body->is_response ? 502 : 400, "the connection closed inside a body");

@@ -11,7 +11,8 @@
  *   CHUNKED:        SIZE → [EXT …] → SIZE_LF → DATA → DATA_CR → DATA_LF → SIZE, and after size 0
  *                   SIZE_LF → LINE → [NAME → VALUE → VALUE_LF → LINE …] → END_LF → END
  *
- * Each transition is in the step function named after the states it leaves (body.c).
+ * Each transition is in the step function named after the states it leaves (body.c), and move_to
+ * refuses any other.
  */
 #ifndef ONCE_HTTP_BODY_H
 #define ONCE_HTTP_BODY_H
