@@ -295,8 +295,7 @@ void conn_cut(struct conn *conn, unsigned status, const char *reason)
     conn_answered(conn);
 }
 
-/* If only the end of the connection marks the end of an answer, this must not look like that end.
- * */
+/* If only the connection's end marks the end of an answer, this must not look like that end. */
 static void conn_break(struct conn *conn)
 {
     uv_os_fd_t fd;
