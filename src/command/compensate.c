@@ -4,8 +4,8 @@
 
 #include "base/limits.h"
 #include "canon/trace.h"
+#include "command/effect_list.h"
 #include "command/effects.h"
-#include "command/made.h"
 #include "command/recovery.h"
 #include "engine/query.h"
 #include "envelope/envelope.h"
@@ -41,7 +41,7 @@ struct undoing {
     struct record record;
     struct detail detail;
     struct slice trace; /* that names the recovery; empty: the record's */
-    struct made_effect *items;
+    struct effect_list_item *items;
     size_t item_count;
     size_t at; /* effects before this one are still to be read */
     const struct record *effect;
@@ -577,7 +577,7 @@ static void retry_effect(struct undoing *self)
 static void on_lost(struct undoing *self)
 {
     struct err err;
-    const struct made_effect *item = &self->items[self->at];
+    const struct effect_list_item *item = &self->items[self->at];
     (void)err_set(&err, E_INVALID, "an effect of type '%.*s' is no longer remembered",
         SLICE_ARGS(item->type));
     switch (self->purpose) {
@@ -635,7 +635,7 @@ static void ask_next(struct undoing *self)
         on_all(self);
         return;
     }
-    const struct made_effect *item = &self->items[--self->at];
+    const struct effect_list_item *item = &self->items[--self->at];
     arena_clear(&self->scratch);
     self->query = (struct query){.kinds = STORE_KIND(RECORD_EFFECT),
         .tenant = self->record.key.tenant,
@@ -706,9 +706,9 @@ static void on_command(struct engine_call *call)
     }
     self->record = *self->query.record;
     enum status status = detail_read(self->record.detail, &self->arena, &self->detail);
-    status = status == OK
-                 ? made_read(self->detail.made, &self->arena, &self->items, &self->item_count)
-                 : status;
+    status = status == OK ? effect_list_read(
+                                self->detail.made, &self->arena, &self->items, &self->item_count)
+                          : status;
     if (status != OK) {
         fail(self, &(struct err){.status = status, .text = "the command's record is damaged"});
         return;

@@ -35,7 +35,7 @@ struct detail {
     uint64_t async;            /* of them: not waited for */
     struct slice waits_for;    /* JSON: [["payment.capture","<key>"],…]; empty: for none */
     struct slice made;         /* all of them, in the order of the answer, for as long as the record
-                                  lives: its compensation undoes them (made.h) */
+                                  lives: its compensation undoes them (effect_list.h) */
     struct slice kept_outcome; /* sealed, base64url: the handler's answer, until the command ends */
     int64_t kept_code;         /* its status */
     /* After its end. */

@@ -8,7 +8,7 @@
 #include "canon/jcs.h"
 #include "command/compensate.h"
 #include "command/declared.h"
-#include "command/made.h"
+#include "command/effect_list.h"
 #include "command/recovery.h"
 #include "engine/operation_document.h"
 #include "engine/query.h"
@@ -105,13 +105,13 @@ static enum status keep_outcome(const struct commands *commands, const struct re
 /* The effects of an answer, as their command remembers them. */
 struct effects_taken {
     struct jsonw waits; /* those that are waited for */
-    struct made_list made;
+    struct effect_list made;
 };
 
 static void note_taken(struct effects_taken *taken, struct detail *detail,
     const struct record_key *key, bool is_required)
 {
-    made_add(&taken->made, key);
+    effect_list_add(&taken->made, key);
     detail->effects++;
     detail->required += is_required ? 1 : 0;
     detail->async += is_required ? 0 : 1;
@@ -259,14 +259,14 @@ enum status command_effects_take(struct dispatch_call *call, const struct config
     enum status status = arena_copy(call->arena, sender.command_id, &sender.command_id);
     buf_init(&waits_for, call->mem, OUTCOME_BYTES_MAX);
     buf_init(&made, call->mem, OUTCOME_BYTES_MAX);
-    made_begin(&taken.made, &made);
+    effect_list_begin(&taken.made, &made);
     jsonw_open(&taken.waits, NULL, '[');
     status =
         status == OK ? take_returned(call, command, &sender, list, &taken, &detail, err) : status;
     status =
         status == OK ? take_declared(call, command, &sender, root, &taken, &detail, err) : status;
     jsonw_close(&taken.waits, ']');
-    detail.made = made_end(&taken.made);
+    detail.made = effect_list_end(&taken.made);
     if (status == OK && list != NULL) {
         status = without_effects(root, call->mem, &first->outcome_body);
     }

@@ -2,7 +2,7 @@
  * cell of the two tables of command/recovery.h, and decide agrees with the first. */
 #include "cases.h"
 #include "check_c.h"
-#include "command/made.h"
+#include "command/effect_list.h"
 #include "command/recovery.h"
 #include "core/decide.h"
 
@@ -152,28 +152,29 @@ static void the_list_of_effects_comes_back_in_its_order(void **state)
     enum { COUNT_ROWS = sizeof rows / sizeof *rows };
     struct arena arena;
     struct buf out;
-    struct made_list list;
-    struct made_effect *effects = NULL;
+    struct effect_list list;
+    struct effect_list_item *effects = NULL;
     size_t count = 9;
     arena_init(&arena, &mem_libc, 1 << 20);
     buf_init(&out, &mem_libc, 1 << 20);
-    made_begin(&list, &out);
+    effect_list_begin(&list, &out);
     for (size_t i = 0; i < COUNT_ROWS; i++) {
         struct record_key key = {.scope = slice_str(rows[i].type), .key = slice_str(rows[i].key)};
-        made_add(&list, &key);
+        effect_list_add(&list, &key);
     }
-    assert_int_equal(made_read(made_end(&list), &arena, &effects, &count), OK);
+    assert_int_equal(effect_list_read(effect_list_end(&list), &arena, &effects, &count), OK);
     assert_int_equal(count, COUNT_ROWS);
     for (size_t i = 0; i < COUNT_ROWS; i++) {
         assert_true(slice_is(effects[i].type, rows[i].type));
         assert_true(slice_is(effects[i].key, rows[i].key));
     }
-    assert_int_equal(made_read(SLICE_EMPTY, &arena, &effects, &count), OK);
+    assert_int_equal(effect_list_read(SLICE_EMPTY, &arena, &effects, &count), OK);
     assert_int_equal(count, 0);
     static const char *const wrong[] = {"{}", "[1]", "[[\"t\"]]", "[[\"t\",1]]", "[[1,\"=k\"]]",
         "[[\"t\",\"\"]]", "[[\"t\",\"~AA\"]]", "[[\"t\",\"k\"]]", "["};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(made_read(slice_str(wrong[i]), &arena, &effects, &count), E_CORRUPT);
+        assert_int_equal(
+            effect_list_read(slice_str(wrong[i]), &arena, &effects, &count), E_CORRUPT);
     }
     buf_release(&out);
     arena_release(&arena);

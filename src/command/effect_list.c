@@ -1,4 +1,4 @@
-#include "command/made.h"
+#include "command/effect_list.h"
 
 #include "base/base64.h"
 #include "base/check.h"
@@ -7,9 +7,9 @@
 
 enum { DERIVED = '~', GIVEN = '=', KEY_BYTES = DIGEST_BYTES, KEY_HEX = 2 * KEY_BYTES };
 
-void made_begin(struct made_list *list, struct buf *out)
+void effect_list_begin(struct effect_list *list, struct buf *out)
 {
-    *list = (struct made_list){.json = {.out = out}};
+    *list = (struct effect_list){.json = {.out = out}};
     jsonw_open(&list->json, NULL, '[');
 }
 
@@ -33,7 +33,7 @@ static void put_key(struct jsonw *json, struct slice key)
     jsonw_bytes(json, NULL, slice_of(given, key.len + 1));
 }
 
-void made_add(struct made_list *list, const struct record_key *key)
+void effect_list_add(struct effect_list *list, const struct record_key *key)
 {
     if (!slice_equal(list->type, key->scope)) {
         if (list->type.len > 0) {
@@ -46,7 +46,7 @@ void made_add(struct made_list *list, const struct record_key *key)
     put_key(&list->json, key->key);
 }
 
-struct slice made_end(struct made_list *list)
+struct slice effect_list_end(struct effect_list *list)
 {
     if (list->type.len > 0) {
         jsonw_close(&list->json, ']');
@@ -80,14 +80,14 @@ static enum status read_key(struct slice text, struct arena *arena, struct slice
     return OK;
 }
 
-static enum status read_run(
-    const struct json_value *run, struct arena *arena, struct made_effect *effects, size_t *count)
+static enum status read_run(const struct json_value *run, struct arena *arena,
+    struct effect_list_item *effects, size_t *count)
 {
     if (!json_is(run, JSON_ARRAY) || run->count < 2 || !json_is(&run->items[0], JSON_STRING)) {
         return E_CORRUPT;
     }
     for (uint32_t i = 1; i < run->count; i++) {
-        struct made_effect *effect = &effects[*count];
+        struct effect_list_item *effect = &effects[*count];
         effect->type = json_text(&run->items[0]);
         enum status status = json_is(&run->items[i], JSON_STRING)
                                  ? read_key(json_text(&run->items[i]), arena, &effect->key)
@@ -100,8 +100,8 @@ static enum status read_run(
     return OK;
 }
 
-enum status made_read(
-    struct slice text, struct arena *arena, struct made_effect **ret_effects, size_t *ret_count)
+enum status effect_list_read(struct slice text, struct arena *arena,
+    struct effect_list_item **ret_effects, size_t *ret_count)
 {
     const struct json_value *root = NULL;
     size_t room = 1;
@@ -116,7 +116,7 @@ enum status made_read(
     for (uint32_t i = 0; root != NULL && i < root->count; i++) {
         room += json_is(&root->items[i], JSON_ARRAY) ? root->items[i].count : 0;
     }
-    struct made_effect *effects = arena_zalloc(arena, room * sizeof *effects);
+    struct effect_list_item *effects = arena_zalloc(arena, room * sizeof *effects);
     if (effects == NULL) {
         return E_NOMEM;
     }
