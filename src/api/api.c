@@ -27,7 +27,7 @@ struct api_held {
 };
 
 static enum status copy_tokens(
-    struct api_held *held, const struct api_policy *policy, struct api_token *to)
+    struct api_held *held, const struct api_policy *policy, struct config_token *to)
 {
     for (size_t i = 0; i < policy->token_count; i++) {
         to[i] = policy->tokens[i];
@@ -57,7 +57,8 @@ static struct api_held *held_new(const struct mem *mem, const struct api_policy 
     held->policy = *policy;
     held->holders = 1;
     if (policy->token_count > 0) {
-        struct api_token *tokens = arena_alloc(&held->arena, policy->token_count * sizeof *tokens);
+        struct config_token *tokens =
+            arena_alloc(&held->arena, policy->token_count * sizeof *tokens);
         if (tokens == NULL || copy_tokens(held, policy, tokens) != OK) {
             held_free(mem, held);
             return NULL;

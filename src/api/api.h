@@ -16,30 +16,16 @@
 #ifndef ONCE_API_API_H
 #define ONCE_API_API_H
 
+#include "config/config.h"
 #include "door/door.h"
 #include "http/serve.h"
 
 struct api;
 struct api_held; /* a policy and how many requests hold it; api.c's */
 
-/* What a token allows. */
-enum api_right {
-    API_RIGHT_EXECUTE = 1, /* fences, and reading operations */
-    API_RIGHT_CONFIRM = 2, /* confirmations of commands */
-    API_RIGHT_OPERATE = 4, /* reading operations, settling them */
-    API_RIGHT_AUDIT = 8,   /* reading operations and evidence */
-};
-
-struct api_token {
-    struct digest sha256; /* of the token's text; the token itself is never kept */
-    struct slice tenant; /* its tenant; "*" may only read /metrics, and sees all tenants' figures */
-    unsigned rights;     /* of enum api_right */
-    struct slice name;   /* for evidence and logs; may be empty */
-};
-
 /* The settings that may change while the server runs. */
 struct api_policy {
-    const struct api_token *tokens; /* in any order; compared in constant time */
+    const struct config_token *tokens; /* in any order; compared in constant time */
     size_t token_count;
     bool needs_token;           /* auth is configured */
     uint64_t body_bytes_max;    /* of a request; a longer one is refused with 413 */

@@ -6,7 +6,8 @@
 enum {
     /* Far longer than any token that `once token new` makes; a longer one is not even hashed. */
     TOKEN_BYTES_MAX = 4096,
-    RIGHTS_ALL = API_RIGHT_EXECUTE | API_RIGHT_CONFIRM | API_RIGHT_OPERATE | API_RIGHT_AUDIT,
+    RIGHTS_ALL =
+        CONFIG_RIGHT_EXECUTE | CONFIG_RIGHT_CONFIRM | CONFIG_RIGHT_OPERATE | CONFIG_RIGHT_AUDIT,
 };
 
 /* RFC 6750 section 2.1: letters, digits and -._~+/ with = at the end. It is enough to check each
@@ -47,7 +48,7 @@ static size_t find_token(const struct api_policy *policy, const struct digest *s
     return found;
 }
 
-static struct api_caller caller_of(const struct api_token *token)
+static struct api_caller caller_of(const struct config_token *token)
 {
     bool is_all = slice_is(token->tenant, "*");
     return (struct api_caller){.tenant = token->tenant,

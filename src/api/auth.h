@@ -15,7 +15,7 @@ struct api_caller {
     struct slice tenant;
     struct slice actor; /* the token's name, "operator" on the own socket, or empty */
     struct slice token; /* the verified bearer token, of the head; empty: without one */
-    unsigned rights;    /* of enum api_right */
+    unsigned rights;    /* of enum config_right */
     bool sees_all;      /* it may see every tenant's figures in /metrics */
 };
 

@@ -50,7 +50,7 @@ typedef enum status (*api_reader)(
     struct api_call *call, const struct json_value *value, struct member_fault *fault);
 
 /* Rights that allow reading operations, commands, effects and deliveries. */
-#define API_READERS (API_RIGHT_EXECUTE | API_RIGHT_OPERATE | API_RIGHT_AUDIT)
+#define API_READERS (CONFIG_RIGHT_EXECUTE | CONFIG_RIGHT_OPERATE | CONFIG_RIGHT_AUDIT)
 
 enum { API_PARAMS_MAX = 8 }; /* more than any route takes */
 

@@ -154,7 +154,7 @@ void api_readyz(struct api_request *request)
  * and operators see their own tenant's figures. */
 static bool may_see(const struct api_caller *caller)
 {
-    return caller->sees_all || (caller->rights & (API_RIGHT_AUDIT | API_RIGHT_OPERATE)) != 0;
+    return caller->sees_all || (caller->rights & (CONFIG_RIGHT_AUDIT | CONFIG_RIGHT_OPERATE)) != 0;
 }
 
 void api_metrics(struct api_request *request)

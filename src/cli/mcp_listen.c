@@ -403,7 +403,6 @@ static int listen_on(struct listening *listening, const char *address, bool is_l
 
 int mcp_listen(struct mcp_setup *setup)
 {
-    struct err err = {.status = OK};
     bool is_local = true;
     const char *address = cli_text(setup->cli, "listen");
     struct listening listening = {
@@ -412,11 +411,12 @@ int mcp_listen(struct mcp_setup *setup)
     if (code != CLI_OK) {
         return code;
     }
-    if (listening.submitted == NULL ||
-        (setup->config != NULL &&
-            server_api_policy(setup->config, &listening.policy, &err) != OK)) {
+    if (listening.submitted == NULL) {
         cli_say("out of memory");
         return CLI_RUN_FAILED;
+    }
+    if (setup->config != NULL) {
+        listening.policy = server_api_policy(setup->config);
     }
     (void)pthread_mutex_init(&listening.submitted->mutex, NULL);
     return listen_on(&listening, address, is_local);

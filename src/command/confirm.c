@@ -99,7 +99,7 @@ static bool is_stepped_up(const struct api_request *request, const struct detail
     struct digest own;
     static const struct digest none;
     confirmation_credential(request, &own);
-    return (request->caller.rights & API_RIGHT_CONFIRM) != 0 && !digest_equal(&own, &none) &&
+    return (request->caller.rights & CONFIG_RIGHT_CONFIRM) != 0 && !digest_equal(&own, &none) &&
            !same_secret(&own, &detail->submitter);
 }
 
@@ -334,7 +334,7 @@ static void run(struct api_request *request, bool denies)
     }
     enum status status = members_read(&table, body, &confirming->shown, values, &fault);
     bool may_deny =
-        denies && (request->caller.rights & (API_RIGHT_CONFIRM | API_RIGHT_OPERATE)) != 0;
+        denies && (request->caller.rights & (CONFIG_RIGHT_CONFIRM | CONFIG_RIGHT_OPERATE)) != 0;
     if (status == OK && confirming->shown.token.len == 0 && !may_deny) {
         status = member_refuse(&fault, "missing_member", "member 'token' is missing");
     }

@@ -71,7 +71,7 @@ static void answer_command(struct api_query *record)
         answer_missing(request);
         return;
     }
-    if ((request->caller.rights & API_RIGHT_AUDIT) == 0) {
+    if ((request->caller.rights & CONFIG_RIGHT_AUDIT) == 0) {
         put_command(request, &record->query, NULL);
         return;
     }

@@ -89,19 +89,19 @@ enum config_in {
     CONFIG_IN_QUEUE = 8, /* of the inbox's queues; most are settings of its sources too */
 };
 
-/* What a token allows; the numbers are those of enum api_right. */
+/* What a token allows. */
 enum config_right {
-    CONFIG_RIGHT_EXECUTE = 1,
-    CONFIG_RIGHT_CONFIRM = 2,
-    CONFIG_RIGHT_OPERATE = 4,
-    CONFIG_RIGHT_AUDIT = 8,
+    CONFIG_RIGHT_EXECUTE = 1, /* fences, and reading operations */
+    CONFIG_RIGHT_CONFIRM = 2, /* confirmations of commands */
+    CONFIG_RIGHT_OPERATE = 4, /* reading operations, settling them */
+    CONFIG_RIGHT_AUDIT = 8,   /* reading operations and evidence */
 };
 
 struct config_token {
-    struct digest sha256; /* of the token's text */
-    struct slice tenant;  /* its tenant; "*" may only read /metrics */
-    unsigned rights;      /* of enum config_right */
-    struct slice name;    /* for evidence and logs; may be empty */
+    struct digest sha256; /* of the token's text; the token itself is never kept */
+    struct slice tenant; /* its tenant; "*" may only read /metrics, and sees all tenants' figures */
+    unsigned rights;     /* of enum config_right */
+    struct slice name;   /* for evidence and logs; may be empty */
 };
 
 enum config_level { CONFIG_LEVEL_DEBUG, CONFIG_LEVEL_INFO, CONFIG_LEVEL_WARN, CONFIG_LEVEL_ERROR };

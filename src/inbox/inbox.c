@@ -33,15 +33,15 @@ static const struct api_route routes[] = {
         .handle = inbox_delivery_get},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/deliveries/{delivery_id}/redeliver",
-        .rights = API_RIGHT_OPERATE,
+        .rights = CONFIG_RIGHT_OPERATE,
         .handle = inbox_delivery_redeliver},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/deliveries/{delivery_id}/skip",
-        .rights = API_RIGHT_OPERATE,
+        .rights = CONFIG_RIGHT_OPERATE,
         .handle = inbox_delivery_skip},
     {.method = HTTP_METHOD_POST,
         .pattern = "/v1/deliveries/{delivery_id}/resolve",
-        .rights = API_RIGHT_OPERATE,
+        .rights = CONFIG_RIGHT_OPERATE,
         .handle = inbox_delivery_resolve},
 };
 

@@ -56,13 +56,13 @@ struct mcp_session_facts {
     struct mcp_channel *channel;
     const char *principal;     /* of the client's credentials (gateway/principal.h) */
     const char *authorization; /* the field's value; "": there is none */
-    unsigned rights;           /* of the token (enum api_right); every one without tokens */
+    unsigned rights;           /* of the token (enum config_right); every one without tokens */
 };
 
 struct mcp_endpoint_options {
     const struct mem *mem;
     const struct api_policy *policy; /* the tokens; may have none */
-    unsigned rights;                 /* of enum api_right: a token needs one of them */
+    unsigned rights;                 /* of enum config_right: a token needs one of them */
     const char *const *origins;      /* of web pages that may use it; ends with NULL */
     bool is_local;                   /* it listens on loopback addresses only */
     /* Start a thread for the session, which calls mcp_channel_leave at its end. False: it cannot,

@@ -18,12 +18,6 @@
 #include "inbox/inbox.h"
 #include "server/impl.h"
 
-_Static_assert((int)CONFIG_RIGHT_EXECUTE == (int)API_RIGHT_EXECUTE &&
-                   (int)CONFIG_RIGHT_CONFIRM == (int)API_RIGHT_CONFIRM &&
-                   (int)CONFIG_RIGHT_OPERATE == (int)API_RIGHT_OPERATE &&
-                   (int)CONFIG_RIGHT_AUDIT == (int)API_RIGHT_AUDIT,
-    "rights have the same numbers in the file and at the door");
-
 /*
  * The table calls a door with its state as void *; a door's functions take their own type. Each of
  * these macros makes a function for the table that only calls the door's.
@@ -67,21 +61,9 @@ static struct server_addresses api_addresses(const struct config *config)
         config->listen, config->listen_count, config->tls_cert, config->tls_key};
 }
 
-/* The tokens are in the configuration's memory. */
-enum status server_api_policy(struct config *config, struct api_policy *ret_policy, struct err *err)
+struct api_policy server_api_policy(const struct config *config)
 {
-    struct api_token *tokens =
-        arena_zalloc(&config->arena, (config->token_count + 1) * sizeof *tokens);
-    if (tokens == NULL) {
-        return err_set(err, E_NOMEM, "out of memory for the tokens");
-    }
-    for (size_t i = 0; i < config->token_count; i++) {
-        tokens[i] = (struct api_token){.sha256 = config->tokens[i].sha256,
-            .tenant = config->tokens[i].tenant,
-            .rights = config->tokens[i].rights,
-            .name = config->tokens[i].name};
-    }
-    *ret_policy = (struct api_policy){.tokens = tokens,
+    return (struct api_policy){.tokens = config->tokens,
         .token_count = config->token_count,
         .needs_token = config->has_auth,
         .body_bytes_max = config->body_bytes_max,
@@ -89,7 +71,6 @@ enum status server_api_policy(struct config *config, struct api_policy *ret_poli
         .duplicate_rate = config->duplicate_rate,
         .duplicate_burst = config->duplicate_burst,
         .logs_decisions = config->log_decisions};
-    return OK;
 }
 
 static void *state_of(const struct server *server, const char *name)
@@ -124,19 +105,18 @@ static enum status open_api(struct server *server, void **ret_state, struct err 
         .own_listener = server->own_listener,
         .server = server->http,
         .store = server->facts.store,
-        .cautions = server->facts.cautions};
-    enum status status = server_api_policy(server->config, &options.policy, err);
-    status = status == OK ? api_new(&options, &api, err) : status;
+        .cautions = server->facts.cautions,
+        .policy = server_api_policy(server->config)};
+    enum status status = api_new(&options, &api, err);
     *ret_state = api;
     return status;
 }
 
 static enum status prepare_api(void *state, struct config *config, void **ret_made, struct err *err)
 {
-    struct api_policy policy;
+    struct api_policy policy = server_api_policy(config);
     struct api_held *held = NULL;
-    enum status status = server_api_policy(config, &policy, err);
-    status = status == OK ? api_reload_prepare(state, &policy, &held, err) : status;
+    enum status status = api_reload_prepare(state, &policy, &held, err);
     *ret_made = held;
     return status;
 }

@@ -125,8 +125,7 @@ enum status server_answer_meta(const struct json_value *headers, struct slice ty
     struct arena *arena, struct buf *out, struct err *err) MUST_CHECK;
 
 struct api_policy;
-/* The tokens of a configuration, in its memory. E_NOMEM. */
-enum status server_api_policy(
-    struct config *config, struct api_policy *ret_policy, struct err *err) MUST_CHECK;
+/* The part of a configuration that the API needs; its tokens are the configuration's. */
+struct api_policy server_api_policy(const struct config *config);
 
 #endif

@@ -194,7 +194,7 @@ def routes():
         def member(pattern, row=row):
             match = re.search(pattern, row)
             return match.group(1) if match else ""
-        rights = re.findall(r"API_RIGHT_(\w+)", row.replace("API_READERS", readers))
+        rights = re.findall(r"CONFIG_RIGHT_(\w+)", row.replace("API_READERS", readers))
         found[member(r"HTTP_METHOD_(\w+)"), member(r'\.pattern = "([^"]+)"')] = (
             {right.lower() for right in rights}, set(member(r'\.params = "([^"]+)"').split()),
             ".is_open = true" in row)

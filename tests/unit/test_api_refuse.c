@@ -372,9 +372,9 @@ static void queries_are_read_strictly(void **state)
 
 /* ---- tokens -------------------------------------------------------------------------------- */
 
-static struct api_token token_of(const char *text, const char *tenant, unsigned rights)
+static struct config_token token_of(const char *text, const char *tenant, unsigned rights)
 {
-    struct api_token token = {.tenant = slice_str(tenant), .rights = rights};
+    struct config_token token = {.tenant = slice_str(tenant), .rights = rights};
     digest_sha256(text, strlen(text), &token.sha256);
     return token;
 }
@@ -382,8 +382,8 @@ static struct api_token token_of(const char *text, const char *tenant, unsigned 
 static void open_guarded(struct house *guarded)
 {
     struct api_policy policy = house_policy();
-    struct api_token tokens[] = {token_of("acme-all", "acme", 15),
-        token_of("acme-audit", "acme", API_RIGHT_AUDIT), token_of("evil-all", "evil", 15),
+    struct config_token tokens[] = {token_of("acme-all", "acme", 15),
+        token_of("acme-audit", "acme", CONFIG_RIGHT_AUDIT), token_of("evil-all", "evil", 15),
         token_of("all", "*", 15)};
     policy.needs_token = true;
     policy.tokens = tokens;

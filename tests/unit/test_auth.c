@@ -26,9 +26,9 @@ static const struct http_head *ask(struct auth_request *asked, const char *field
     return &asked->head;
 }
 
-static struct api_token token_of(const char *text, const char *tenant, unsigned rights)
+static struct config_token token_of(const char *text, const char *tenant, unsigned rights)
 {
-    struct api_token token = {
+    struct config_token token = {
         .tenant = slice_str(tenant), .rights = rights, .name = SLICE_LIT("a service")};
     digest_sha256(text, strlen(text), &token.sha256);
     return token;
@@ -44,15 +44,15 @@ static enum auth_verdict verdict(
 static void a_known_token_gives_its_tenant_and_rights(void **state)
 {
     (void)state;
-    struct api_token tokens[] = {token_of("first", "alpha", API_RIGHT_EXECUTE),
-        token_of(TOKEN, "acme", API_RIGHT_AUDIT | API_RIGHT_OPERATE),
-        token_of("last", "omega", API_RIGHT_CONFIRM)};
+    struct config_token tokens[] = {token_of("first", "alpha", CONFIG_RIGHT_EXECUTE),
+        token_of(TOKEN, "acme", CONFIG_RIGHT_AUDIT | CONFIG_RIGHT_OPERATE),
+        token_of("last", "omega", CONFIG_RIGHT_CONFIRM)};
     struct api_policy policy = {.tokens = tokens, .token_count = 3, .needs_token = true};
     struct api_caller caller;
     assert_int_equal(verdict(&policy, "Authorization: Bearer " TOKEN "\r\n", &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "acme"));
     assert_true(slice_is(caller.actor, "a service"));
-    assert_int_equal(caller.rights, API_RIGHT_AUDIT | API_RIGHT_OPERATE);
+    assert_int_equal(caller.rights, CONFIG_RIGHT_AUDIT | CONFIG_RIGHT_OPERATE);
     assert_false(caller.sees_all);
     assert_int_equal(verdict(&policy, "authorization: bEaReR first\r\n", &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "alpha"));
@@ -64,8 +64,9 @@ static void a_known_token_gives_its_tenant_and_rights(void **state)
 static void anything_else_is_refused(void **state)
 {
     (void)state;
-    struct api_token tokens[] = {token_of(TOKEN, "acme", API_RIGHT_EXECUTE),
-        token_of("", "empty", API_RIGHT_EXECUTE), token_of("a b", "blank", API_RIGHT_EXECUTE)};
+    struct config_token tokens[] = {token_of(TOKEN, "acme", CONFIG_RIGHT_EXECUTE),
+        token_of("", "empty", CONFIG_RIGHT_EXECUTE),
+        token_of("a b", "blank", CONFIG_RIGHT_EXECUTE)};
     struct api_policy policy = {.tokens = tokens, .token_count = 3, .needs_token = true};
     static const char *const wrong[] = {
         "Authorization: Bearer nobody\r\n",
@@ -103,15 +104,15 @@ static void without_tokens_everybody_is_default(void **state)
         verdict(&policy, "Authorization: Bearer x\r\nOnce-Tenant: acme\r\n", &caller), AUTH_OK);
     assert_true(slice_is(caller.tenant, "default"));
     assert_int_equal(caller.token.len, 0); /* nobody verified it */
-    assert_int_equal(
-        caller.rights, API_RIGHT_EXECUTE | API_RIGHT_CONFIRM | API_RIGHT_OPERATE | API_RIGHT_AUDIT);
+    assert_int_equal(caller.rights,
+        CONFIG_RIGHT_EXECUTE | CONFIG_RIGHT_CONFIRM | CONFIG_RIGHT_OPERATE | CONFIG_RIGHT_AUDIT);
     assert_true(caller.sees_all);
 }
 
 static void the_tenant_field_means_nothing_beside_a_token(void **state)
 {
     (void)state;
-    struct api_token tokens[] = {token_of(TOKEN, "acme", API_RIGHT_EXECUTE)};
+    struct config_token tokens[] = {token_of(TOKEN, "acme", CONFIG_RIGHT_EXECUTE)};
     struct api_policy policy = {.tokens = tokens, .token_count = 1, .needs_token = true};
     struct api_caller caller;
     assert_int_equal(
@@ -123,7 +124,8 @@ static void the_tenant_field_means_nothing_beside_a_token(void **state)
 static void a_token_of_all_tenants_only_looks_at_figures(void **state)
 {
     (void)state;
-    struct api_token tokens[] = {token_of(TOKEN, "*", API_RIGHT_EXECUTE | API_RIGHT_AUDIT)};
+    struct config_token tokens[] = {
+        token_of(TOKEN, "*", CONFIG_RIGHT_EXECUTE | CONFIG_RIGHT_AUDIT)};
     struct api_policy policy = {.tokens = tokens, .token_count = 1, .needs_token = true};
     struct api_caller caller;
     assert_int_equal(verdict(&policy, "Authorization: Bearer " TOKEN "\r\n", &caller), AUTH_OK);

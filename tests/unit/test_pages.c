@@ -296,8 +296,9 @@ static int setup(void **state)
         .policy = &fixture->policy,
         .exchange = &fixture->exchange,
         .mem = {mem_of_arena, &fixture->arena},
-        .caller = {
-            .tenant = SLICE_LIT("acme"), .actor = SLICE_LIT("auditor"), .rights = API_RIGHT_AUDIT}};
+        .caller = {.tenant = SLICE_LIT("acme"),
+            .actor = SLICE_LIT("auditor"),
+            .rights = CONFIG_RIGHT_AUDIT}};
     *state = fixture;
     return 0;
 }
@@ -594,7 +595,7 @@ static void figures_are_of_the_callers_tenant_alone(void **state)
 
     memset(&world, 0, sizeof world);
     fixture->request.caller =
-        (struct api_caller){.tenant = SLICE_LIT("acme"), .rights = API_RIGHT_EXECUTE};
+        (struct api_caller){.tenant = SLICE_LIT("acme"), .rights = CONFIG_RIGHT_EXECUTE};
     run(fixture, api_metrics);
     assert_int_equal(world.status, 403);
     assert_string_equal(world.code, "forbidden");
