@@ -15,7 +15,7 @@
 #include "effect/acknowledgement.h"
 #include "effect/compose.h"
 #include "effect/credential.h"
-#include "effect/next.h"
+#include "effect/next_step.h"
 #include "effect/publisher.h"
 #include "envelope/envelope.h"
 

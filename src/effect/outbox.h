@@ -1,6 +1,6 @@
 /*
  * outbox: sends effects: which connector each goes to, what is sent, and what the answer means. The
- * dispatcher runs it (dispatch/dispatch.h); the rules are in next.h, the request in compose.h.
+ * dispatcher runs it (dispatch/dispatch.h); the rules are in next_step.h, the request in compose.h.
  *
  * Promises:  a credential is read from its file or variable whenever a configuration is loaded or
  *            reloaded, and is wiped with it. A connector that is limited to some tenants serves no

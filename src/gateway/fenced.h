@@ -15,7 +15,7 @@
  *   READING → ASKED          ask             body and fingerprint are here; the begin is submitted
  *   ASKED → RECONCILING      held_unknown    the upstream is asked whether it happened
  *   RECONCILING → ASKED      ask             it said so, or did not
- *   ASKED → ASKED            ask             it is no replay, though its key was known (known.h)
+ *   ASKED → ASKED            ask             it is no replay, though its key is in sealed_keys.h
  *   ASKED → FORWARDED        forward         the grant is durable
  *   ASKED → SETTLING         release_unsent  granted, and nothing could be sent
  *   FORWARDED → SETTLING     on_done         its last word came, or it failed

@@ -3,7 +3,7 @@
  */
 #include "engine/request_builder.h"
 #include "gateway/fenced.h"
-#include "gateway/known.h"
+#include "gateway/sealed_keys.h"
 
 enum { LEASE_MARGIN_MS = 5000 }; /* by which a lease outlasts the call, at least */
 
@@ -32,8 +32,8 @@ static enum status read_form(struct fenced *fenced, struct slice body, enum fenc
         .context = door_engine(request->gateway->door),
         .known = how == FENCED_WHOLE
                      ? NULL
-                     : known_find(gateway_known(request), &fenced->call.engine.request.key.hash,
-                           request->config->number)};
+                     : sealed_keys_find(gateway_sealed_keys(request),
+                           &fenced->call.engine.request.key.hash, request->config->number)};
     enum status status = OK;
     if (http_find_single(head, SLICE_LIT("Content-Type"), &type)) {
         status = request_form_content_type(type, arena, &parts.content_type);
@@ -140,11 +140,12 @@ enum status fenced_make_begin(struct fenced *fenced, struct slice body, enum fen
 
 void fenced_learn(const struct fenced *fenced)
 {
-    known_learn(gateway_known(&fenced->request), &fenced->call.engine.request.key.hash,
+    sealed_keys_learn(gateway_sealed_keys(&fenced->request), &fenced->call.engine.request.key.hash,
         fenced->request.config->number, &fenced->form.body);
 }
 
 void fenced_forget(const struct fenced *fenced)
 {
-    known_forget(gateway_known(&fenced->request), &fenced->call.engine.request.key.hash);
+    sealed_keys_forget(
+        gateway_sealed_keys(&fenced->request), &fenced->call.engine.request.key.hash);
 }

@@ -6,16 +6,16 @@
 #include "base/macros.h"
 #include "base/text.h"
 #include "gateway/impl.h"
-#include "gateway/known.h"
 #include "gateway/reconcile_schedule.h"
 #include "gateway/request_form.h"
+#include "gateway/sealed_keys.h"
 
 /* Data of each loop. */
 struct gateway_loop {
     struct net_task cut; /* the task of gateway_cut */
     struct gateway *gateway;
     unsigned loop;
-    struct known *known;
+    struct sealed_keys *sealed;
 };
 
 enum status gateway_reload_prepare(struct gateway *gateway, struct config *config,
@@ -86,8 +86,8 @@ static enum status make_loops(struct gateway *gateway, struct err *err)
         gateway->own[i].cut.run = cut_here;
         gateway->own[i].gateway = gateway;
         gateway->own[i].loop = i;
-        gateway->own[i].known = known_new(gateway->mem);
-        is_made = gateway->own[i].known != NULL;
+        gateway->own[i].sealed = sealed_keys_new(gateway->mem);
+        is_made = gateway->own[i].sealed != NULL;
     }
     return is_made ? OK : err_set(err, E_NOMEM, "out of memory");
 }
@@ -125,9 +125,9 @@ enum status gateway_new(
     return OK;
 }
 
-struct known *gateway_known(const struct gateway_request *request)
+struct sealed_keys *gateway_sealed_keys(const struct gateway_request *request)
 {
-    return request->gateway->own[request->exchange->loop].known;
+    return request->gateway->own[request->exchange->loop].sealed;
 }
 
 void gateway_attach(struct gateway *gateway, struct http_server *server)
@@ -155,7 +155,7 @@ void gateway_free(struct gateway *gateway)
     upstreams_free(gateway->upstreams);
     (void)pthread_mutex_destroy(&gateway->lock);
     for (unsigned i = 0; gateway->own != NULL && i < gateway->loops; i++) {
-        known_free(gateway->own[i].known);
+        sealed_keys_free(gateway->own[i].sealed);
     }
     mem_free(gateway->mem, gateway->own);
     mem_free(gateway->mem, gateway);

@@ -17,7 +17,7 @@
 #include "outcall/outcall.h"
 #include "outcall/quiet.h"
 
-struct known;
+struct sealed_keys;
 struct reconciling;
 struct schedule;
 
@@ -62,7 +62,7 @@ struct gateway_request {
 };
 
 /* gateway.c: what the request's loop knows. */
-struct known *gateway_known(const struct gateway_request *request);
+struct sealed_keys *gateway_sealed_keys(const struct gateway_request *request);
 
 /* gateway_request.c */
 extern const struct slice gateway_websocket; /* the one protocol that a request may switch to */

@@ -7,7 +7,7 @@
  *                                    ▼  │ after a flush
  *                                  engine.c: cycle_run and the janitor, on the store in memory
  *
- * What the loop knows of sealed keys is wrong now and then (known.c), so that it can decide
+ * What the loop knows of sealed keys is wrong now and then (sealed_keys.c), so that it can decide
  * nothing.
  *
  * The real objects of src/gateway, src/outcall and src/door are linked; the files here stand in for

@@ -1,7 +1,7 @@
-/* What happens to an effect after an attempt: the rules of effect/next.h, a row each. */
+/* What happens to an effect after an attempt: the rules of effect/next_step.h, a row each. */
 #include "base/macros.h"
 #include "check_c.h"
-#include "effect/next.h"
+#include "effect/next_step.h"
 
 enum { HOUR_MS = 3600000, DAY_MS = 24 * HOUR_MS };
 

@@ -1,4 +1,4 @@
-#include "effect/next.h"
+#include "effect/next_step.h"
 
 #include "base/check.h"
 #include "base/macros.h"

@@ -1,6 +1,6 @@
 /*
- * next: what happens to an effect after an attempt, or when the result of one is unknown. Pure: the
- * rules of docs/effects.md as tables and functions without clock or I/O.
+ * next_step: what happens to an effect after an attempt, or when the result of one is unknown.
+ * Pure: the rules of docs/effects.md as tables and functions without clock or I/O.
  *
  *   the provider's answer                    verdict
  *   2xx                                      acknowledged
@@ -37,8 +37,8 @@
  *       happen, and is pending again, or a dead letter if nothing is left. Otherwise the provider
  *       is asked again later.
  */
-#ifndef ONCE_EFFECT_NEXT_H
-#define ONCE_EFFECT_NEXT_H
+#ifndef ONCE_EFFECT_NEXT_STEP_H
+#define ONCE_EFFECT_NEXT_STEP_H
 
 #include "config/effects.h"
 #include "outcall/judge.h"

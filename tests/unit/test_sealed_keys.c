@@ -1,6 +1,6 @@
 /* What a loop knows of sealed keys: which are found again, and which never. */
 #include "check_c.h"
-#include "gateway/known.h"
+#include "gateway/sealed_keys.h"
 
 static struct digest digest_of(unsigned number)
 {
@@ -26,13 +26,13 @@ static bool is_same(const struct request_form_body *found, const struct request_
 
 static int set_up(void **state)
 {
-    *state = known_new(&mem_libc);
+    *state = sealed_keys_new(&mem_libc);
     return *state == NULL;
 }
 
 static int tear_down(void **state)
 {
-    known_free(*state);
+    sealed_keys_free(*state);
     return 0;
 }
 
@@ -42,16 +42,16 @@ static void only_what_was_learned_is_found(void **state)
     struct digest other = key;
     struct request_form_body body = body_of(7);
     other.bytes[sizeof other.bytes - 1] ^= 1; /* in the same slot */
-    assert_null(known_find(*state, &key, 1));
-    known_learn(*state, &key, 1, &body);
-    const struct request_form_body *found = known_find(*state, &key, 1);
+    assert_null(sealed_keys_find(*state, &key, 1));
+    sealed_keys_learn(*state, &key, 1, &body);
+    const struct request_form_body *found = sealed_keys_find(*state, &key, 1);
     assert_non_null(found);
     assert_true(is_same(found, &body));
-    assert_null(known_find(*state, &other, 1));
-    assert_null(known_find(*state, &key, 2)); /* a different configuration reads it anew */
-    known_learn(*state, &other, 1, &body);
-    assert_null(known_find(*state, &key, 1)); /* the newer one has the slot */
-    assert_non_null(known_find(*state, &other, 1));
+    assert_null(sealed_keys_find(*state, &other, 1));
+    assert_null(sealed_keys_find(*state, &key, 2)); /* a different configuration reads it anew */
+    sealed_keys_learn(*state, &other, 1, &body);
+    assert_null(sealed_keys_find(*state, &key, 1)); /* the newer one has the slot */
+    assert_non_null(sealed_keys_find(*state, &other, 1));
 }
 
 static void what_was_forgotten_is_not_found(void **state)
@@ -60,30 +60,30 @@ static void what_was_forgotten_is_not_found(void **state)
     struct digest other = key;
     struct request_form_body body = body_of(7);
     other.bytes[sizeof other.bytes - 1] ^= 1;
-    known_learn(*state, &key, 1, &body);
-    known_forget(*state, &other);
-    assert_non_null(known_find(*state, &key, 1));
-    known_forget(*state, &key);
-    assert_null(known_find(*state, &key, 1));
+    sealed_keys_learn(*state, &key, 1, &body);
+    sealed_keys_forget(*state, &other);
+    assert_non_null(sealed_keys_find(*state, &key, 1));
+    sealed_keys_forget(*state, &key);
+    assert_null(sealed_keys_find(*state, &key, 1));
     body = body_of(8);
-    known_learn(*state, &key, 2, &body);
-    assert_true(is_same(known_find(*state, &key, 2), &body));
+    sealed_keys_learn(*state, &key, 2, &body);
+    assert_true(is_same(sealed_keys_find(*state, &key, 2), &body));
 }
 
 /* Nearly all of the latest keys are found, of far more keys than there are slots. */
 static void the_newest_keys_stay(void **state)
 {
-    enum { KEYS = 4 * KNOWN_SLOTS, NEWEST = KNOWN_SLOTS / 16 };
+    enum { KEYS = 4 * SEALED_KEYS_SLOTS, NEWEST = SEALED_KEYS_SLOTS / 16 };
     unsigned found = 0;
     for (unsigned i = 0; i < KEYS; i++) {
         struct digest key = digest_of(i);
         struct request_form_body body = body_of(i);
-        known_learn(*state, &key, 1, &body);
+        sealed_keys_learn(*state, &key, 1, &body);
     }
     for (unsigned i = KEYS - NEWEST; i < KEYS; i++) {
         struct digest key = digest_of(i);
         struct request_form_body body = body_of(i);
-        const struct request_form_body *known = known_find(*state, &key, 1);
+        const struct request_form_body *known = sealed_keys_find(*state, &key, 1);
         assert_true(known == NULL || is_same(known, &body));
         found += known != NULL;
     }
