@@ -26,11 +26,12 @@ enum {
     BUCKETS_MAX = 17,   /* of any histogram here; the last has no bound */
 };
 
-/* Every decision that is counted, by its name; any other is "other". */
+/* Every decision by its name, and a flood's; any other name is "other". */
 static const char *const decisions[DECISIONS_MAX] = {"first_seen", "duplicate_replayed",
     "in_progress", "conflict_rejected", "held_unknown", "sealed", "released", "unknown", "renewed",
     "resolved", "not_found", "stale_fence", "already_sealed", "still_running", "stale_version",
-    "duplicate_refused", "enqueued", "claimed", "done"};
+    "duplicate_refused", "enqueued", "claimed", "done", "not_due", "too_late", "wrong_status",
+    "nothing"};
 
 static const unsigned codes[CODES_MAX] = {101, 200, 201, 202, 204, 304, 400, 401, 403, 404, 405,
     406, 408, 409, 410, 411, 412, 413, 414, 415, 417, 422, 429, 431, 500, 501, 502, 503, 504, 505,

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "check_c.h"
+#include "core/decide.h"
 #include "door/metrics.h"
 #include "prng.h"
 
@@ -254,6 +255,27 @@ static void work_is_shown_by_kind_and_status(void **state)
     assert_has(text, "once_work_unknown_oldest_seconds{kind=\"effects\"} 60");
     assert_has(text, "once_work_unknown_oldest_seconds{kind=\"deliveries\"} 0");
     assert_int_equal(lines_with(text, "once_work{"), 18);
+    buf_release(&out);
+    metrics_free(metrics);
+}
+
+static void every_decision_is_counted_under_its_own_name(void **state)
+{
+    (void)state;
+    struct buf out;
+    buf_init(&out, &mem_libc, METRICS_PAGE_BYTES_MAX);
+    struct metrics *metrics = metrics_new(&mem_libc, 1);
+    for (int kind = 0; strcmp(decision_name((enum decision_kind)kind), "unnamed") != 0; kind++) {
+        count(metrics, 0, "acme", "pay", decision_name((enum decision_kind)kind));
+    }
+    const char *text = page(metrics, "", &out);
+    for (int kind = 0; strcmp(decision_name((enum decision_kind)kind), "unnamed") != 0; kind++) {
+        char line[128];
+        (void)snprintf(line, sizeof line,
+            "once_decisions_total{decision=\"%s\",scope=\"pay\",tenant=\"acme\"} 1",
+            decision_name((enum decision_kind)kind));
+        assert_has(text, line);
+    }
     buf_release(&out);
     metrics_free(metrics);
 }
@@ -648,6 +670,7 @@ int main(int argc, char **argv)
         return print_page(argv[2]);
     }
     const struct CMUnitTest tests[] = {
+        TEST(every_decision_is_counted_under_its_own_name),
         TEST(what_loops_counted_is_added_up),
         TEST(the_engines_figures_are_shown_in_their_units),
         TEST(each_upstream_has_its_figures),
