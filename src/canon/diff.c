@@ -45,11 +45,11 @@ static void path_pop(struct diff *d, size_t length)
     }
 }
 
-/* Whether the path is at or below a redacted pointer. */
-static bool redacted(const struct diff *d)
+/* Whether the path is at or below one of the pointers. */
+static bool within(const struct diff *d, const struct slice *pointers, size_t count)
 {
-    for (size_t i = 0; i < d->options->redact_count; i++) {
-        struct slice pointer = d->options->redact[i];
+    for (size_t i = 0; i < count; i++) {
+        struct slice pointer = pointers[i];
         if (d->path.len >= pointer.len &&
             (pointer.len == 0 || memcmp(d->path.data, pointer.data, pointer.len) == 0) &&
             (d->path.len == pointer.len || d->path.data[pointer.len] == '/')) {
@@ -57,6 +57,16 @@ static bool redacted(const struct diff *d)
         }
     }
     return false;
+}
+
+static bool redacted(const struct diff *d)
+{
+    return within(d, d->options->redact, d->options->redact_count);
+}
+
+static bool ignored(const struct diff *d)
+{
+    return buf_status(&d->path) == OK && within(d, d->options->ignore, d->options->ignore_count);
 }
 
 /* What is over the budget is taken back anyway, so writing more of it is a waste. */
@@ -127,7 +137,7 @@ static void put_value(struct diff *d, const struct json_value *value)
 /* One operation at the path, or nothing at all when it does not fit. No value: NULL. */
 static void put_operation(struct diff *d, const char *name, const struct json_value *value)
 {
-    if (d->truncated) {
+    if (d->truncated || ignored(d)) {
         return;
     }
     size_t mark = d->out->len;

@@ -160,21 +160,28 @@ static void put_differs(const struct comparison *comparison, struct jsonw *json)
     jsonw_close(json, ']');
 }
 
+/* NULL: out of memory. */
+static const struct slice *slices_of(const struct json_mask_list *list, struct arena *arena)
+{
+    struct slice *pointers = arena_alloc(arena, (list->count + 1) * sizeof *pointers);
+    for (size_t i = 0; pointers != NULL && i < list->count; i++) {
+        pointers[i] = slice_str(list->pointers[i]);
+    }
+    return pointers;
+}
+
 static enum status put_diff(struct comparison *comparison, struct buf *out, size_t *ret_bytes)
 {
     bool truncated = false;
     enum status status = OK;
-    struct diff_options options = {.bytes_max = LIMIT_DIFF_BYTES_MAX};
-    struct slice *redact =
-        arena_alloc(&comparison->arena, (comparison->redact.count + 1) * sizeof *redact);
-    if (redact == NULL) {
+    struct diff_options options = {.redact = slices_of(&comparison->redact, &comparison->arena),
+        .redact_count = comparison->redact.count,
+        .ignore = slices_of(&comparison->ignore, &comparison->arena),
+        .ignore_count = comparison->ignore.count,
+        .bytes_max = LIMIT_DIFF_BYTES_MAX};
+    if (options.redact == NULL || options.ignore == NULL) {
         return E_NOMEM;
     }
-    for (size_t i = 0; i < comparison->redact.count; i++) {
-        redact[i] = slice_str(comparison->redact.pointers[i]);
-    }
-    options.redact = redact;
-    options.redact_count = comparison->redact.count;
     buf_str(out, ",\"diff\":");
     size_t start = out->len;
     if (comparison->body) {

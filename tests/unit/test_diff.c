@@ -215,6 +215,36 @@ static void redacted_values_show_that_they_differ_and_nothing_else(void **state)
     }
 }
 
+static void what_is_ignored_is_in_no_operation(void **state)
+{
+    static const struct {
+        const char *pointer, *before, *after, *expected;
+    } cases[] = {
+        {"/at", "{\"a\":1,\"at\":1}", "{\"a\":2,\"at\":2}",
+            "[{\"op\":\"replace\",\"path\":\"/a\",\"value\":2}]"},
+        {"/at", "{\"at\":1}", "{\"ate\":2}", "[{\"op\":\"add\",\"path\":\"/ate\",\"value\":2}]"},
+        {"/a~1b/0", "{\"a/b\":[{\"x\":1},1]}", "{\"a/b\":[{\"x\":2},2]}",
+            "[{\"op\":\"replace\",\"path\":\"/a~1b/1\",\"value\":2}]"},
+        {"/at/ms", "{\"at\":{\"ms\":1}}", "{\"at\":7}",
+            "[{\"op\":\"replace\",\"path\":\"/at\",\"value\":7}]"},
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct slice pointer = slice_str(cases[i].pointer);
+        struct diff_options options = {
+            .ignore = &pointer, .ignore_count = 1, .bytes_max = MEMORY_MAX};
+        bool truncated;
+        buf_clear(&f->patch);
+        assert_int_equal(
+            diff_write(read_or_fail(f, slice_str(cases[i].before)),
+                read_or_fail(f, slice_str(cases[i].after)), &options, &f->patch, &truncated, NULL),
+            OK);
+        if (!slice_is(buf_view(&f->patch), cases[i].expected)) {
+            fail_msg("%s: %.*s", cases[i].pointer, SLICE_ARGS(buf_view(&f->patch)));
+        }
+    }
+}
+
 static void no_redacted_secret_is_in_any_patch(void **state)
 {
     struct fixture *f = *state;
@@ -308,6 +338,7 @@ int main(void)
         WITH(a_patch_applied_to_the_first_value_gives_the_second),
         WITH(a_capped_patch_is_valid_and_within_its_cap),
         WITH(redacted_values_show_that_they_differ_and_nothing_else),
+        WITH(what_is_ignored_is_in_no_operation),
         WITH(no_redacted_secret_is_in_any_patch),
         WITH(numbers_differ_by_exact_value_and_are_shown_as_written),
         WITH(arrays_lose_their_common_ends),
