@@ -580,6 +580,7 @@ static void put_ack(struct dispatch_call *call, struct outbox_call *sending,
                 ? sending->type->deadline_ms
                 : LIMIT_LEASE_MS_MAX;
         sending->detail.ack = EFFECT_ACK_PENDING;
+        sending->detail.ack_ms = facts.now_ms;
         break;
     case EFFECT_ACK_FAILED:
         if (ack->retryable) {
