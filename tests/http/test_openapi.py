@@ -110,7 +110,7 @@ def test_the_validator_tells_good_from_bad():
     bad = [{}, {**good, "key": ""}, {**good, "nothing": 1}, {**good, "ttl": "soon"},
         {**good, "key_from": {"action": "a"}}, {"scope": "s", "key": "k"}, {**good, "scope": 1},
         {**good, "fingerprint": "0" * 64}, {**good, "on_unknown": "guess"}, [good], "x",
-        {**good, "key": "k" * 256}, {**good, "source": {"type": "t"}}]
+        {**good, "key": "k" * 256}, {**good, "source": {"type": ""}}]
     for value in bad:
         assert VALIDATOR.faults(begin, value), value
     assert VALIDATOR.faults({"const": 1}, True)
