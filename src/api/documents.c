@@ -113,7 +113,8 @@ static void put_effects(struct api_call *call, struct buf *out)
 {
     const struct api_outbox *outbox = &call->request->api->outbox;
     struct jsonw json = {.out = out, .comma = true};
-    seal_effects_put(&json, "effects", &call->effects);
+    int64_t sealed_ms = call->door.engine.decision.next.sealed_ms;
+    seal_effects_put(&json, "effects", &call->effects, sealed_ms);
     for (size_t i = 0; i < call->effects.count; i++) {
         const struct decision *decision = &call->effects.calls[i]->decision;
         if (decision->kind == DECISION_ENQUEUED) {

@@ -42,10 +42,25 @@ enum status seal_effects_read(const struct effect_sender *sender, const struct j
 
 size_t seal_effects_bytes_max(const struct seal_effects *effects)
 {
-    return PLAIN_BYTES + effects->count * (PLAIN_BYTES + ESCAPED_BYTES * LIMIT_KEY_BYTES_MAX);
+    return PLAIN_BYTES + effects->count * (PLAIN_BYTES + ESCAPED_BYTES * LIMIT_KEY_BYTES_MAX +
+                                              ESCAPED_BYTES * LIMIT_EFFECT_ID_BYTES_MAX);
 }
 
-void seal_effects_put(struct jsonw *json, const char *name, const struct seal_effects *effects)
+/* The caller may have given one. */
+static struct slice name_of(const struct engine_call *effect, char id[KIND_ID_TEXT_BYTES])
+{
+    const struct record *record = &effect->decision.next;
+    struct effect_detail detail = {.ordinal = 0};
+    struct err err;
+    if (effect_detail_may_have(record->detail, "effect_id")) {
+        /* An invalid detail is reported when the effect is shown; Once's own id names it, too. */
+        (void)!effect_detail_decode(record->detail, effect->arena, &detail, &err);
+    }
+    return effect_name(record, &detail, id);
+}
+
+void seal_effects_put(
+    struct jsonw *json, const char *name, const struct seal_effects *effects, int64_t sealed_ms)
 {
     char id[KIND_ID_TEXT_BYTES];
     char url[64];
@@ -54,10 +69,13 @@ void seal_effects_put(struct jsonw *json, const char *name, const struct seal_ef
         const struct record *effect = &effects->calls[i]->decision.next;
         (void)snprintf(url, sizeof url, "/v1/effects/%s",
             kind_id_put(id, RECORD_EFFECT, &effect->operation_id));
+        bool is_made = effect->created_ms == sealed_ms; /* in the same commit */
         jsonw_open(json, NULL, '{');
-        jsonw_str(json, "effect_id", id);
+        jsonw_bytes(json, "effect_id", name_of(effects->calls[i], id));
         jsonw_bytes(json, "idempotency_key", effect->key.key);
-        jsonw_str(json, "status", kind_word(RECORD_EFFECT, effect->status, effect->attempt));
+        jsonw_str(json, "status",
+            is_made ? kind_word(RECORD_EFFECT, RECORD_PENDING, 0)
+                    : kind_word(RECORD_EFFECT, effect->status, effect->attempt));
         jsonw_str(json, "status_url", url);
         jsonw_close(json, '}');
     }

@@ -29,8 +29,11 @@ enum status seal_effects_read(const struct effect_sender *sender, const struct j
 
 /* An upper bound of the bytes that seal_effects_put appends. */
 size_t seal_effects_bytes_max(const struct seal_effects *effects);
-/* Write the effects of a seal that happened as an array, each with its id and its URL. */
-void seal_effects_put(struct jsonw *json, const char *name, const struct seal_effects *effects);
+/* Write the effects of a seal that happened at that time as an array, each with its id and its URL.
+ * An effect that the seal made is pending, also when the same seal comes again: it gets the same
+ * answer. */
+void seal_effects_put(
+    struct jsonw *json, const char *name, const struct seal_effects *effects, int64_t sealed_ms);
 /* The effect that prevented the group; NULL: it was none of them. */
 const struct engine_call *seal_effects_refused(const struct seal_effects *effects);
 

@@ -428,7 +428,7 @@ static enum status make_answer(struct lib_call *call, const struct decision *dec
         .effect_refused = effect_refused,
     };
     if (call->effects != NULL && decision->kind == DECISION_SEALED) {
-        parts.effects = lib_effects_document(call->effects);
+        parts.effects = lib_effects_document(call->effects, decision->next.sealed_ms);
     }
     enum status status = effect_refused > 0 ? OK : explain(call, &diff, &parts.diff_truncated);
     if (status == OK) {

@@ -179,11 +179,11 @@ void lib_effects_free(struct once *once, struct lib_effects *effects)
     }
 }
 
-struct slice lib_effects_document(struct lib_effects *effects)
+struct slice lib_effects_document(struct lib_effects *effects, int64_t sealed_ms)
 {
     struct jsonw json = {.out = &effects->shown};
     buf_clear(&effects->shown);
-    seal_effects_put(&json, NULL, &effects->list);
+    seal_effects_put(&json, NULL, &effects->list, sealed_ms);
     ASSERT(buf_status(&effects->shown) == OK); /* the room was reserved */
     return buf_view(&effects->shown);
 }

@@ -24,8 +24,9 @@ enum status lib_effects_new(struct once *once, const struct once_seal *seal,
     const struct once_bytes *json, struct lib_effects **ret_effects, struct err *err) MUST_CHECK;
 /* NULL is fine. */
 void lib_effects_free(struct once *once, struct lib_effects *effects);
-/* The array of the answer, once the seal and its effects have happened. It does not allocate. */
-struct slice lib_effects_document(struct lib_effects *effects);
+/* The array of the answer, once the seal and its effects have happened. It cannot fail: without
+ * memory for the caller's name of an effect, the effect has Once's own id. */
+struct slice lib_effects_document(struct lib_effects *effects, int64_t sealed_ms);
 /* The effect that prevented the seal, counted from 1; 0: none did. */
 size_t lib_effects_refused(const struct lib_effects *effects);
 

@@ -260,11 +260,15 @@ OF_SEAL = {name: value for name, value in CAPTURE.items() if name != "command_id
 def test_a_seal_writes_its_effects_down_in_its_commit(effects):
     server = effects.server
     grant = begin(server, "k1")
-    status, _, sealed = seal(server, grant, [OF_SEAL, {**OF_SEAL, "ordinal": 1}])
+    envelopes = [OF_SEAL, {**OF_SEAL, "ordinal": 1, "effect_id": "mine"}]
+    status, _, sealed = seal(server, grant, envelopes)
     assert (status, sealed["decision"], len(sealed["effects"])) == (200, "sealed", 2)
     shown = server.request("GET", sealed["effects"][1]["status_url"])[2]
     assert (shown["command_id"], shown["ordinal"]) == (grant["operation_id"], 1)
-    again = seal(server, grant, [OF_SEAL, {**OF_SEAL, "ordinal": 1}])
+    assert sealed["effects"][1]["effect_id"] == shown["effect_id"] == "mine"
+    # Whatever became of the effects meanwhile, the same seal gets the same answer.
+    assert effects.ask("cancelEffect", {}, "mine")[2]["status"] == "failed"
+    again = seal(server, grant, envelopes)
     assert again[2] == sealed
     assert len(effects.ask("listEffects")[2]["effects"]) == 2
 
