@@ -174,10 +174,14 @@ enum status call_refused(struct redis *self, const char *text, enum status other
     const char *hint = NULL;
     ASSERT(text != NULL);
     size_t len = strcspn(text, " ");
-    bool in_script = strstr(text, " script: ") != NULL; /* as the server says of a script's calls */
+    const char *in_script = strstr(text, " script: "); /* as the server says of a script's calls */
+    size_t shown = strlen(text);
     for (size_t i = 0; i < COUNT(refusals); i++) {
         if (strlen(refusals[i].code) == len && strncmp(text, refusals[i].code, len) == 0) {
-            status = in_script && refusals[i].midway ? other : refusals[i].status;
+            bool is_midway = in_script != NULL && refusals[i].midway;
+            status = is_midway ? other : refusals[i].status;
+            /* It says the same of any script: this one's hash and line help nobody. */
+            shown = in_script != NULL && !is_midway ? (size_t)(in_script - text) : shown;
             hint = refusals[i].hint;
             if (refusals[i].leaves) {
                 redis_link_close(&self->link);
@@ -187,8 +191,9 @@ enum status call_refused(struct redis *self, const char *text, enum status other
     status = strstr(text, "CORRUPT ") != NULL ? E_CORRUPT : status;
     if (strncmp(text, "ASK ", 4) == 0) { /* a number and an address */
         text = "the slot of the store is being moved to a different node";
+        shown = strlen(text);
     }
-    (void)err_set(err, status, "the Redis server says: %s", text);
+    (void)err_set(err, status, "the Redis server says: %.*s", (int)shown, text);
     if (strstr(text, "NOPERM ") != NULL || strstr(text, "The user executing the script") != NULL) {
         err_hint(err, "ACL SETUSER: the account needs the commands that docs/redis.md lists");
     }
