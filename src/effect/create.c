@@ -34,7 +34,8 @@ struct arrival {
     struct effect_order order;
     struct buf answer; /* has room for a 202 before the engine is called */
     int64_t wait_ms;   /* left to wait for its end; 0: do not wait */
-    bool is_made;      /* it was the first, and has been offered already */
+    bool is_made;      /* it was the first, and has been offered already … */
+    struct op_id id;   /* … as this effect */
     bool is_claimed;   /* the dispatcher has it, if it was the first */
     struct dispatch_start start;
     struct engine_call *calls[2]; /* with the dispatcher's claim … */
@@ -51,6 +52,9 @@ static struct effects *effects_of(const struct arrival *arrival)
 static void report_decision(struct arrival *arrival, unsigned status, size_t diff_bytes)
 {
     const struct api_request *request = arrival->request;
+    if (arrival->is_made) { /* whatever it found when it had waited */
+        arrival->door.engine.decision.kind = DECISION_ENQUEUED;
+    }
     struct door_report report = {.call = &arrival->door.engine,
         .rate = {request->policy->duplicate_rate, request->policy->duplicate_burst},
         .was_counted = arrival->door.is_counted,
@@ -190,7 +194,8 @@ static void answer_conflict(struct arrival *arrival)
 
 static void answer_settled(struct arrival *arrival)
 {
-    struct effect_show show = {.id = arrival->door.engine.decision.next.operation_id,
+    struct effect_show show = {
+        .id = arrival->is_made ? arrival->id : arrival->door.engine.decision.next.operation_id,
         .status = 200,
         .decision = arrival->is_made ? "first_seen" : "duplicate_replayed"};
     report_decision(arrival, 200, 0);
@@ -199,9 +204,11 @@ static void answer_settled(struct arrival *arrival)
 
 static void submit(struct arrival *arrival);
 
-/* Submit the same arrival again, as a duplicate that waits for the end of the effect. */
+/* Submit the same arrival again, to wait for the end of the effect. It is no duplicate. */
 static void wait_for_end(struct arrival *arrival)
 {
+    arrival->door.engine.looks_only = true;
+    arrival->door.is_counted = true; /* for the rate of duplicates, either */
     arrival->door.engine.wait_ms = arrival->wait_ms;
     arrival->wait_ms = 0;
     submit(arrival);
@@ -210,6 +217,7 @@ static void wait_for_end(struct arrival *arrival)
 static void answer_enqueued(struct arrival *arrival)
 {
     arrival->is_made = true;
+    arrival->id = arrival->door.engine.decision.next.operation_id;
     if (!arrival->is_claimed) {
         effects_offer(effects_of(arrival), arrival->request->exchange->loop,
             &arrival->door.engine.decision.next);
@@ -236,8 +244,9 @@ static void answer(struct arrival *arrival)
     case DECISION_IN_PROGRESS:
     case DECISION_HELD_UNKNOWN: answer_accepted(arrival); return;
     case DECISION_CONFLICT_REJECTED: answer_conflict(arrival); return;
-    case DECISION_DUPLICATE_REPLAYED: answer_settled(arrival); return;
-    case DECISION_FIRST_SEEN: /* not to an enqueue without a source */
+    case DECISION_DUPLICATE_REPLAYED:
+    case DECISION_NOTHING: answer_settled(arrival); return; /* settled, and its window is over */
+    case DECISION_FIRST_SEEN:                               /* not to an enqueue without a source */
     case DECISION_SEALED:
     case DECISION_RELEASED:
     case DECISION_UNKNOWN:
@@ -248,7 +257,6 @@ static void answer(struct arrival *arrival)
     case DECISION_ALREADY_SEALED:
     case DECISION_STILL_RUNNING:
     case DECISION_STALE_VERSION:
-    case DECISION_NOTHING:
     case DECISION_CLAIMED:
     case DECISION_DONE:
     case DECISION_NOT_DUE:

@@ -77,6 +77,10 @@ struct engine_call {
     /* A begin without what a grant needs: if the decision would be anything but a replay, nothing
      * is decided, not even in the evidence, and err is E_STALE. Not in a group. */
     bool replays_only;
+    /* An enqueue that was decided before, only waits for its end: it counts no duplicate, makes no
+     * entry and enqueues nothing. The decision is what a duplicate would get, with the record as it
+     * is; nothing, if there is no such record any more. Not in a group. */
+    bool looks_only;
     bool needs_previous;     /* it depends on the call before it in its group (below) */
     bool claims_previous;    /* it claims what the call before it in its group enqueues (below) */
     struct query *query;     /* instead of a request: read from the store (query.h) */

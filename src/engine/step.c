@@ -381,6 +381,22 @@ static void keep_lease(const struct step *step)
     }
 }
 
+/* The decided call has looks_only: it changes nothing, and its answer gets the record as found. */
+static enum status look(struct step *step)
+{
+    struct engine_call *call = step->call;
+    enum decision_kind kind = call->decision.kind;
+    ASSERT(call->request.kind == REQUEST_ENQUEUE && !call->needs_previous);
+    bool is_there = kind == DECISION_IN_PROGRESS || kind == DECISION_HELD_UNKNOWN ||
+                    kind == DECISION_DUPLICATE_REPLAYED;
+    call->decision = (struct decision){.kind = is_there ? kind : DECISION_NOTHING,
+        .change = CHANGE_NONE,
+        .rule = call->decision.rule};
+    enum status status =
+        is_there ? record_copy(step->found, call->arena, &call->decision.next) : OK;
+    return status == OK ? OK : (err_set(&call->err, status, "out of memory for the answer"), OK);
+}
+
 /*
  * Decides one call. changes[1] gets its change, changes[0] the one before it. The entry of
  * changes[1] is empty if the call is parked, refused, or changes nothing.
@@ -410,6 +426,9 @@ static enum status decide_request(struct cycle *cycle, struct work *work, struct
     if (call->decision.kind == DECISION_IN_PROGRESS && call->wait_ms > 0) {
         call->parked = true;
         return OK;
+    }
+    if (call->looks_only) {
+        return look(step);
     }
     if (call->decision.kind == DECISION_NOTHING || past_keys_max(cycle, step)) {
         return OK;

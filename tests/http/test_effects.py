@@ -1,5 +1,6 @@
 """POST /v1/effects and what operates on effects, held against the document. The provider is not
 there (its port is closed), so that an effect stays pending unless a person acts."""
+import concurrent.futures
 import json
 import signal
 import subprocess
@@ -236,6 +237,28 @@ def test_operating_on_nothing_and_with_nothing(effects):
         "dry_run": True, "matched": 0, "effects": [], "retried": 0, "has_more": False}
     assert effects.ask("retryEffects", {"status": "pending"})[0] == 422
     assert effects.ask("retryEffects", {"limit": 1001})[0] == 422
+
+
+def test_who_made_it_waits_for_its_end_without_being_a_duplicate(effects):
+    later = {"not_before": "2100-01-01T00:00:00Z"}
+    made = effects.create(wait="200ms", **later)
+    assert (made["decision"], made["status"]) == ("first_seen", "pending")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(effects.ask, "createEffect",
+            {**CAPTURE, "idempotency_key": "other", "wait": "30s", **later})
+        until(lambda: len(effects.ask("listEffects")[2]["effects"]) == 2, "not made")
+        other, = [one["effect_id"] for one in effects.ask("listEffects")[2]["effects"]
+                  if one["idempotency_key"] == "other"]
+        effects.ask("cancelEffect", {}, other)
+        status, _, ended = waiting.result()
+    assert (status, ended["decision"], ended["status"]) == (200, "first_seen", "failed")
+    for effect_id, types in ((made["effect_id"], ["effect.created"]),
+                             (other, ["effect.created", "effect.cancelled"])):
+        assert effects.ask("getEffect", None, effect_id)[2]["duplicates"] == 0
+        _, _, page = effects.server.request("GET", f"/v1/evidence?operation_id={effect_id}")
+        assert [entry["type"] for entry in page["entries"]] == types
+    status, _, again = effects.ask("createEffect", {**CAPTURE, "idempotency_key": "other"})
+    assert (status, again["decision"], again["duplicates"]) == (200, "duplicate_replayed", 1)
 
 
 # --- Effects of a seal ----------------------------------------------------------------------------

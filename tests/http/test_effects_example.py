@@ -90,13 +90,14 @@ def test_evidence_links_the_command_the_effect_and_the_provider(server, provider
           "the refund")
     undo = server.request("GET", "/v1/effects/" + own)[2]["compensation"]["effect_id"]
     story = server.request("GET", "/v1/evidence?operation_id=" + own)[2]["entries"]
-    told = [(entry["type"], entry.get("provider_ref")) for entry in story
-            if entry["type"] != "observation.emitted"]  # the wait of the first call asks again
+    # The first call waited for the end: that is one arrival, and no duplicate.
+    told = [(entry["type"], entry.get("provider_ref")) for entry in story]
     assert told == [("effect.created", None), ("effect.dispatched", None),
         ("effect.acknowledged", "ch_1"), ("compensation.started", "ch_1"),
         ("effect.compensated", "ch_1")]
     assert {(entry["command_id"], entry["effect_id"]) for entry in story} == {
         ("order-1", "capture-1")}
+    assert (made["decision"], made["duplicates"]) == ("first_seen", 0)
     refund = server.request("GET", "/v1/evidence?operation_id=" + undo)[2]["entries"]
     assert {(entry["command_id"], entry["effect_id"]) for entry in refund} == {("order-1", undo)}
     assert refund[-1]["provider_ref"] == "re_1"
