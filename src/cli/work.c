@@ -27,9 +27,9 @@ enum {
 };
 
 static const struct work_kind kinds[] = {
-    {"cmd_", "commands", "command_id", "command", "actor_id", "command"},
-    {"eff_", "effects", "effect_id", "effect_type", "command_id", "effect"},
-    {"dlv_", "deliveries", "delivery_id", "source", "key", "delivery"},
+    {"cmd_", "commands", "command_id", "operation_id", "command", "actor_id", "command"},
+    {"eff_", "effects", "effect_id", "once_effect_id", "effect_type", "command_id", "effect"},
+    {"dlv_", "deliveries", "delivery_id", NULL, "source", "key", "delivery"},
 };
 
 const struct work_kind *work_kind_of_id(const char *id)
@@ -232,6 +232,9 @@ static int take_item(void *context, const struct json_value *item, struct slice 
 {
     struct by_prefix *self = context;
     struct slice id = cli_member(item, slice_str(self->kind->id));
+    if (!slice_starts(id, self->prefix) && self->kind->own != NULL) {
+        id = cli_member(item, slice_str(self->kind->own));
+    }
     const struct found_member members[] = {
         {self->kind->what, cli_member(item, slice_str(self->kind->what))},
         {self->kind->who, cli_member(item, slice_str(self->kind->who))},

@@ -12,10 +12,11 @@
 struct work_kind {
     const char *prefix; /* of its ids: "cmd_" */
     const char *name;   /* in the API's paths and documents: "commands" */
-    const char *id;     /* the member with its id */
-    const char *what;   /* members shown in a list: what it is … */
-    const char *who;    /* … and whose */
-    const char *one;    /* in a message: "command" */
+    const char *id;     /* the member with its id … */
+    const char *own;  /* … and with Once's, which its submitter may have given a name; or NULL */
+    const char *what; /* members shown in a list: what it is … */
+    const char *who;  /* … and whose */
+    const char *one;  /* in a message: "command" */
 };
 struct remote;
 struct remote_answer;

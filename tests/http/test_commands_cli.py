@@ -82,6 +82,16 @@ def test_the_beginning_of_an_id_is_enough_when_only_one_has_it(server, shop):
     assert sum(shop.calls.values()) == 2
 
 
+def test_the_beginning_of_onces_id_is_enough_where_the_submitter_gave_one_too(server):
+    named = submit(server, {**envelope("cancel", order_id="1"), "command_id": "mine-1"})
+    whole = named["operation_id"]
+    for typed in ("mine-1", "mine", whole, whole[:-1]):
+        shown = once(server, "show", "--json", typed)
+        assert shown.returncode == 0, (typed, shown.stderr)
+        assert json.loads(shown.stdout)["operation_id"] == whole, typed
+    assert once(server, "why", whole[:-1]).returncode == 0
+
+
 @stores.journal_only("what a stopped server left is read beside its socket")
 def test_tail_finds_a_command_by_the_beginning_of_its_id(server, shop):
     whole = submit(server, envelope("cancel", order_id="1"))["command_id"]
