@@ -30,7 +30,7 @@
  *                that it returns: it draws them after it has read (or locked) the records.
  *            S10 a prepared batch blocks others for at most LIMIT_PREPARED_MS_MAX, and a later
  *                commit fails: E_UNAVAILABLE or E_STALE. If its process stalls while it sends to a
- *                server, LIMIT_STORE_LOCK_WAIT_MS.
+ *                server, or receives, LIMIT_STORE_LOCK_WAIT_MS.
  *            S11 a reader that continues at its cursor misses nothing, however the commits of
  *                several handles interleave: an entry is not shown until all entries before it in
  *                the store's order are visible.

@@ -381,16 +381,32 @@ class Stopping:
 STOPS = [("lock", 0), ("placed", 0), ("lines", 50), ("mark", 0)]
 
 
-def test_processes_that_stall_while_they_send_hold_others_up_for_a_bounded_time(database):
+def unread(database, key):
+    """A session that holds this key and sends an answer, of which nobody reads the rest."""
+    lock = f"lock_key(key_hash('operation', 'default', 'way', '', '{key}'))"
+    words = ["SET search_path = once", "SET statement_timeout = '20s'", "BEGIN",
+        f"SELECT pg_advisory_xact_lock({lock})",
+        "COPY (SELECT repeat('x', 1000) FROM generate_series(1, 100000)) TO STDOUT"]
+    process = subprocess.Popen([database.program("psql"), "-X", "-h", "127.0.0.1", "-p",
+        str(database.port), "-U", "postgres", *(part for word in words for part in ("-c", word)),
+        "once"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    until(lambda: database.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event ="
+        " 'ClientWrite'") == "1", "all of the answer was taken")
+    return process
+
+
+def test_processes_that_stall_midway_hold_others_up_for_a_bounded_time(database):
     """S10: PostgreSQL bounds how long a session is idle in a transaction, not how long it waits for
-    the rest of a request. Whoever waits for its keys ends it."""
+    the rest of a request, or for its answer to be read. Whoever waits for its keys ends it."""
     url = migrated(database)
     proxies = [Stopping(database) for _ in STOPS]
     other = Node(url)
     stalled = [Node(url.replace(f":{database.port}/", f":{proxy.port}/")) for proxy in proxies]
+    reader = None
     try:
         assert Asked(other, "early").done() == 201
         time.sleep(12)  # its housekeeping, which comes once a minute, is over
+        reader = unread(database, f"k{len(STOPS)}")
         late = []
         for number, (node, proxy, stop) in enumerate(zip(stalled, proxies, STOPS)):
             proxy.stop_at(*stop)
@@ -398,7 +414,7 @@ def test_processes_that_stall_while_they_send_hold_others_up_for_a_bounded_time(
         for proxy in proxies:
             assert proxy.stopped.wait(30)
         begun = time.monotonic()
-        for number in range(len(STOPS)):
+        for number in range(len(STOPS) + 1):
             until(lambda key=f"k{number}": other.request("POST", "/v1/fences", {"scope": "way",
                 "key": key, "payload": 1, "lease": "10m"})[0] == 201, "its key is held", 60)
         assert time.monotonic() - begun < 30  # 12 s, and the time of a busy machine
@@ -407,6 +423,9 @@ def test_processes_that_stall_while_they_send_hold_others_up_for_a_bounded_time(
         for one in late:
             assert one.done() in (202, 503), one.answer  # its commit failed, or it asked again
     finally:
+        if reader is not None:
+            reader.kill()
+            reader.communicate()
         for node in [*stalled, other]:
             node.kill9()
     verified = once("verify", "--json", "--store", url)

@@ -305,8 +305,8 @@ void pg_intake_drop(struct pg_store *self, const struct pg_row *rows, size_t cou
 
 /* ---- maintain.c ---- */
 extern const struct store_housekeeping pg_housekeeping;
-/* IDLE: ends sessions of our role that have waited too long for the rest of what their process
- * sends, and hold keys (S10). Becomes IDLE or CLOSED. */
+/* IDLE: ends sessions of our role that hold keys, and have waited too long for their process to
+ * send the rest of a request or to read an answer (S10). Becomes IDLE or CLOSED. */
 void pg_end_stalled(struct pg_store *self);
 
 #endif

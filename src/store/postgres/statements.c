@@ -177,13 +177,14 @@ static const struct {
     /* Ends chains, and moves their counts and time to the common row. */
     {PG_FOLD, "SELECT end_chains($1)"},
     {PG_END, "SELECT end_chain($1)"},
-    /* Active, and waiting for its process: in the middle of a request, where no timeout of the
-     * server's counts. */
+    /* Active, and waiting for its process: in the middle of a request, or of an answer that nobody
+     * reads, where no timeout of the server's counts. */
     {PG_STALLED,
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity a"
         " WHERE usename = current_user AND datname = current_database() AND state = 'active'"
-        " AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - $1::bigint *"
-        " interval '1 ms' AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid"
+        " AND wait_event IN ('ClientRead', 'ClientWrite')"
+        " AND state_change < clock_timestamp() - $1::bigint * interval '1 ms'"
+        " AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid"
         " AND l.locktype = 'advisory' AND l.granted)"},
     /* The position of a piece of a chain that was taken over from a different store. */
     {PG_PLACED, "INSERT INTO commits (chain_id, seq_first, seq_last, committed_at)"
