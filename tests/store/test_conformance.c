@@ -686,6 +686,12 @@ static void a_scan_is_in_order_and_filters(void **state)
     assert_int_equal(
         fixture->store->ops->scan(fixture->store, &key, &fixture->arena, found, &count, &err), OK);
     assert_int_equal(count, 1);
+    struct arena small; /* for what is shown, and not for what is passed */
+    arena_init(&small, &mem_libc, 8 << 10);
+    assert_int_equal(
+        fixture->store->ops->scan(fixture->store, &key, &small, found, &count, &err), OK);
+    arena_release(&small);
+    assert_int_equal(count, 1);
     struct scan other = {.kinds = STORE_OPERATIONS, .tenant = SLICE_LIT("other"), .limit = COUNT};
     assert_int_equal(
         fixture->store->ops->scan(fixture->store, &other, &fixture->arena, found, &count, &err),

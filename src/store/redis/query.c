@@ -40,30 +40,32 @@ static bool hash_take(const redisReply *reply, struct digest *ret_hash)
     return true;
 }
 
-/* Takes one record of a page, if it matches. */
+/* Takes one record of a page, if it matches: the arena is for what is shown, and a search may pass
+ * any number of others. */
 static enum status scan_row(struct scanning *on, const redisReply *row, size_t at, struct err *err)
 {
     struct slice bytes;
     struct digest hash;
     uint64_t touches = 0;
-    const struct record *record = NULL;
+    struct record record;
     if (!hash_take(reply_at(row, at), &hash) || !reply_text(reply_at(row, at + 1), &bytes) ||
         !reply_u64(reply_at(row, at + 2), &touches)) {
         return reply_malformed(&redis_script_scan, err);
     }
-    enum status status = record_take(bytes, touches, on->arena, &record, err);
+    enum status status = record_decode(bytes, &record, err);
     if (status != OK) {
         return status;
     }
-    if (!digest_equal(&record->key.hash, &hash)) {
+    if (!digest_equal(&record.key.hash, &hash)) {
         return err_set(err, E_CORRUPT, "the record has a different key");
     }
-    if (scan_match(on->scan, record)) {
-        on->ret_records[on->count++] = record;
+    if (scan_match(on->scan, &record)) {
+        status = record_take(bytes, touches, on->arena, &on->ret_records[on->count], err);
+        on->count += status == OK;
         on->after = hash;
         on->over = on->count == on->scan->limit;
     }
-    return OK;
+    return status;
 }
 
 static enum status scan_page_take(struct scanning *on, const redisReply *reply, struct err *err)
