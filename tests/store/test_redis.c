@@ -91,7 +91,7 @@ static void command(const struct fixture *fixture, const char *text)
 /* What the server answers to a command about the store, which "%s" stands for: a number. */
 static uint64_t number_of(const struct fixture *fixture, const char *form)
 {
-    char text[160];
+    char text[192];
     const char *name = strstr(form, "%s");
     assert_non_null(name);
     (void)snprintf(
@@ -907,6 +907,34 @@ static void scan_expect(
     assert_int_equal(seen, count);
 }
 
+/* How often the server has searched a set of keys. */
+static uint64_t searches_count(const struct fixture *fixture)
+{
+    return number_of(fixture, "EVAL return(tonumber(string.match(redis.call('INFO','commandstats'),"
+                              "'zrangebylex:calls=([0-9]+)'))) 1 {%s}:keys");
+}
+
+/* A scan that may look at many keys and read one searches for one. */
+static void scan_costs(struct fixture *fixture, const struct digest *hashes)
+{
+    enum { CALLS = 20, EACH = 200 }; /* some 40 parts for each key, and more are passed at once */
+    struct scan_pace pace = {.looks_max = LARGE_MAX, .reads_max = 1};
+    struct scan scan = {.kinds = STORE_OPERATIONS, .limit = 1, .pace = &pace};
+    uint64_t before = searches_count(fixture);
+    for (size_t i = 0; i < CALLS; i++) {
+        const struct record *found = NULL;
+        size_t shown = 0;
+        struct err err = {0};
+        assert_int_equal(fixture->beside->ops->scan(
+                             fixture->beside, &scan, &fixture->arena, &found, &shown, &err),
+            OK);
+        assert_int_equal(shown, 1);
+        assert_memory_equal(&found->key.hash, &hashes[i], DIGEST_BYTES);
+        scan.after = hashes[i];
+    }
+    assert_in_range(searches_count(fixture) - before, CALLS, CALLS * EACH);
+}
+
 /* The first 32768 keys are in one sorted set, later ones in parts: in a scan's order all the same,
  * found by their ids, and gone when they are forgotten. */
 static void keys_of_a_large_store_are_spread_and_keep_their_order(void **state)
@@ -936,6 +964,7 @@ static void keys_of_a_large_store_are_spread_and_keep_their_order(void **state)
     large_put(fixture, 0, COUNT / 2, 1);
     large_put(fixture, COUNT / 2, COUNT, 1);
     scan_expect(fixture, COUNT, hashes, COUNT);
+    scan_costs(fixture, hashes);
     for (unsigned i = 0; i < 2; i++) { /* each forgets up to 1024 */
         assert_int_equal(kit_maintain(fixture->store, KIT_NOW + 86400001, &err), OK);
     }
