@@ -982,6 +982,44 @@ static void the_commit_of_a_session_that_was_ended_fails(void **state)
     assert_int_equal(kit_close(other), OK);
 }
 
+/* A connection broke, and the server does not know: its session waits in the middle of a request,
+ * and holds the row of our chain. The look-up that waits for the row ends it. */
+static void a_session_that_holds_up_its_own_look_up_is_ended(void **state)
+{
+    struct own *own = *state;
+    struct err err = {0};
+    struct store_batch batch = {.fences = 1};
+    struct record record = kit_record(1, 1);
+    struct change change = {.kind = CHANGE_PUT,
+        .record = &record,
+        .entry = kit_entry(own->store, &record.operation_id, "{\"a\":1}")};
+    struct commit commit = {.changes = &change, .count = 1};
+    char search[96];
+    (void)snprintf(search, sizeof search, "SET search_path = \"%s\"", own->schema);
+    const char *const words[] = {search, "BEGIN", "SELECT pg_advisory_xact_lock(1)",
+        "UPDATE chains SET epoch = epoch", "SELECT 1"};
+    PGconn *stalled = PQconnectdb(getenv("ONCE_TEST_POSTGRES"));
+    assert_int_equal(PQenterPipelineMode(stalled), 1);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        assert_int_equal(PQsendQueryParams(stalled, words[i], 0, NULL, NULL, NULL, NULL, 0), 1);
+    }
+    assert_int_equal(PQflush(stalled), 0); /* and no sync */
+    while (ask_sql(own, "SELECT count(*) FROM pg_locks WHERE relation = 'chains'::regclass"
+                        " AND mode = 'RowExclusiveLock' AND granted") == 0) {
+        (void)usleep(10000);
+    }
+    assert_int_equal(own->store->ops->prepare(own->store, &batch, &err), OK);
+    proxy_cut_request(own->proxy, 0);
+    enum status status = own->store->ops->commit(own->store, &commit, &err);
+    enum status next = own->store->ops->prepare(own->store, &batch, &err);
+    PQfinish(stalled);
+    assert_int_equal(status, E_UNKNOWN); /* its time is over */
+    assert_int_equal(next, OK);
+    own->store->ops->abort(own->store);
+    check_put(own, 1, E_UNAVAILABLE);
+    assert_int_equal(kit_put(own->store, &record, 0), OK);
+}
+
 /* The bound itself, on the server's clock. */
 static void a_stalled_process_holds_its_keys_for_a_bounded_time(void **state)
 {
@@ -1221,6 +1259,7 @@ int main(void)
         OWN(of_two_commits_killed_the_one_in_the_log_happened),
         OWN(two_commits_killed_after_the_log_happened_though_nobody_was_told),
         OWN(the_commit_of_a_session_that_was_ended_fails),
+        OWN(a_session_that_holds_up_its_own_look_up_is_ended),
         OWN(a_stalled_process_holds_its_keys_for_a_bounded_time),
         OWN(the_primary_key_is_the_hash_and_the_tenant),
         OWN(a_row_that_does_not_check_out_is_corrupt),

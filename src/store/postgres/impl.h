@@ -308,5 +308,7 @@ extern const struct store_housekeeping pg_housekeeping;
 /* IDLE: ends sessions of our role that hold keys, and have waited too long for their process to
  * send the rest of a request or to read an answer (S10). Becomes IDLE or CLOSED. */
 void pg_end_stalled(struct pg_store *self);
+/* The same, on a connection that no store uses yet. */
+void pg_end_stalled_by(struct pg_link *link);
 
 #endif

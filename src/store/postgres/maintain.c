@@ -42,12 +42,20 @@ static enum status run(struct pg_store *self, const char *name, int64_t *ret_cou
     return status;
 }
 
+void pg_end_stalled_by(struct pg_link *link)
+{
+    args_int8(&link->args, LIMIT_PREPARED_MS_MAX);
+    link_send(link, PG_STALLED);
+    link_sync(link);
+    enum status ignored = link_finish(link, NULL);
+    (void)ignored; /* the next one who waits for these keys tries again */
+}
+
 void pg_end_stalled(struct pg_store *self)
 {
     ASSERT(self->phase == PG_IDLE);
-    args_int8(&self->link.args, LIMIT_PREPARED_MS_MAX);
-    enum status ignored = run(self, PG_STALLED, NULL, NULL);
-    (void)ignored; /* the next one who waits for these keys tries again */
+    pg_end_stalled_by(&self->link);
+    pg_recover(self);
 }
 
 static enum status expire(struct pg_store *self, struct err *err)

@@ -199,6 +199,9 @@ enum status pg_check_chain(
     int64_t commits = -1;
     int64_t epoch = -1;
     enum status status = read_marker(asker, &commits, &epoch, err);
+    if (status != OK && link_alive(&asker->link)) {
+        pg_end_stalled_by(&asker->link); /* one of ours may hold the row: its end did not arrive */
+    }
     if (status != OK) {
         return status;
     }
