@@ -1275,6 +1275,74 @@ static void a_flush_overlaps_everything_else(void **state)
     assert_int_equal(kit_close(store), OK);
 }
 
+/* What is done to the file of an index that is being saved. */
+static struct {
+    _Atomic int fd;
+    _Atomic unsigned unflushed; /* writes since the last flush of it … */
+    _Atomic unsigned left;      /* … when it was complete, of all indexes together */
+    _Atomic unsigned complete;
+} saving;
+
+static int saving_open(void *context, const char *path, int flags, mode_t mode)
+{
+    int fd = power_io_fast.open(context, path, flags, mode);
+    if (strstr(path, "index.tmp") != NULL) {
+        saving.fd = fd;
+    }
+    return fd;
+}
+
+static ssize_t saving_pwrite(void *context, int fd, const void *bytes, size_t size, uint64_t offset)
+{
+    saving.unflushed += fd == saving.fd;
+    return power_io_fast.pwrite(context, fd, bytes, size, offset);
+}
+
+static int saving_flush(void *context, int fd)
+{
+    saving.unflushed = fd == saving.fd ? 0 : saving.unflushed;
+    return power_io_fast.fdatasync(context, fd);
+}
+
+static int saving_end(void *context, int fd)
+{
+    if (fd == saving.fd) {
+        saving.left += saving.unflushed;
+        saving.unflushed = 0;
+        saving.complete++;
+        saving.fd = -1;
+    }
+    return power_io_fast.fsync(context, fd);
+}
+
+/* Flushed as a whole at its end, a large index would delay the batches of that moment. */
+static void an_index_is_flushed_while_it_is_written(void **state)
+{
+    struct place *place = *state;
+    struct io io = power_io_fast;
+    io.open = saving_open;
+    io.pwrite = saving_pwrite;
+    io.fdatasync = saving_flush;
+    io.fsync = saving_end;
+    saving.fd = -1;
+    saving.unflushed = saving.left = saving.complete = 0;
+    char url[512];
+    (void)snprintf(url, sizeof url, "journal:%s?segment=64KiB&snapshot=64KiB", place->data);
+    struct store_options options = {.io = &io, .clock = &kit_clock};
+    struct store *store;
+    struct err err = {0};
+    assert_int_equal(store_open(url, &options, &store, &err), OK);
+    for (unsigned i = 0; saving.complete < 3; i++) {
+        assert_true(i < 20000); /* far more than three indexes need */
+        struct record record = kit_record(i, i + 1);
+        kit_put_flush(store, &record, 0);
+        assert_int_equal(kit_maintain(store, KIT_NOW, &err), OK);
+    }
+    assert_int_equal(saving.left, 0);
+    assert_int_equal(kit_close(store), OK);
+    assert_int_equal(kit_damages(place->data, NULL), 0);
+}
+
 /* A body as large as they come, larger than a segment and the buffer. */
 static void the_largest_body_fits(void **state)
 {
@@ -1472,7 +1540,8 @@ int main(void)
     const struct CMUnitTest of_each_way[] = {
         ON(a_failed_flush_stops_everything), ON(a_short_write_is_continued),
         ON(a_full_disk_refuses_and_goes_on_later), ON(every_call_may_fail),
-        ON(a_flush_overlaps_everything_else), ON(the_largest_body_fits),
+        ON(an_index_is_flushed_while_it_is_written), ON(a_flush_overlaps_everything_else),
+        ON(the_largest_body_fits),
         ON(a_ring_that_refuses_is_given_up), /* only where there is one: the last */
     };
     int failed = cmocka_run_group_tests_name("journal", tests, NULL, NULL);

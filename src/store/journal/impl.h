@@ -406,8 +406,9 @@ bool snapshot_load(struct journal *journal, uint64_t ret_copied[INDEX_PARTS], st
 enum status snapshot_step(struct journal *journal, struct err *err) MUST_CHECK;
 /* Saves all of it at once, when the store is closed. Failure does no harm. */
 void snapshot_save(struct journal *journal);
-/* The background thread's part; called without the mutex. true: there was work. */
-bool snapshot_work(struct journal *journal);
+/* The background thread's part; called without the mutex. true: there was work. Paced: flushes what
+ * it has written, and then leaves the disk to the batches for a moment. */
+bool snapshot_work(struct journal *journal, bool is_paced);
 void snapshot_abandon(struct journal *journal);
 
 /* maintain.c: the sweep, the background thread, the witness. */

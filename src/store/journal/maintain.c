@@ -140,7 +140,7 @@ static void *background_main(void *argument)
     while (!journal->thread_stop) {
         (void)pthread_mutex_unlock(&journal->mutex);
         bool worked = !atomic_load(&journal->failed) && ahead_work(journal);
-        worked = snapshot_work(journal) || worked;
+        worked = snapshot_work(journal, true) || worked;
         worked = squeeze_work(journal) || worked;
         worked = erase_work(journal) || worked;
         worked = witness_work(journal) || worked;
@@ -309,7 +309,7 @@ enum status journal_maintain(struct store *store, struct err *err)
     witness_step(journal);
     if (status == OK && !journal->thread_runs) {
         (void)ahead_work(journal);
-        (void)snapshot_work(journal);
+        (void)snapshot_work(journal, false);
         (void)squeeze_work(journal);
         (void)erase_work(journal);
         (void)witness_work(journal);

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "core/kind.h"
 #include "store/journal/impl.h"
@@ -33,6 +34,8 @@ enum {
     SNAPSHOT_SLOTS_A_STEP = 25000,  /* copied in one call: a fraction of a millisecond */
     SNAPSHOT_CLOSE_BYTES = 4 << 20, /* closing saves the index when the tail is longer */
     SNAPSHOT_KEEP = 2,              /* the newest, and one more in case that is damaged */
+    SNAPSHOT_REST = 3,              /* times as long as a piece took: batches need the disk, too */
+    SNAPSHOT_REST_MS_MAX = 20,      /* a start that reads more of the journal costs more */
 };
 
 static const char header_magic[8] = {'O', 'N', 'C', 'E', 'i', 'd', 'x', '1'};
@@ -256,7 +259,7 @@ void snapshot_save(struct journal *journal)
     }
     while (journal->snapshot != NULL) {
         snapshot_advance(journal, 8 * SNAPSHOT_SLOTS_A_STEP);
-        while (snapshot_work(journal)) {
+        while (snapshot_work(journal, false)) {
         }
     }
 }
@@ -318,7 +321,25 @@ static int snapshot_write(struct journal *journal, struct snapshot *snapshot)
     return failed;
 }
 
-bool snapshot_work(struct journal *journal)
+/* How long the disk is left to the batches after a piece that took so long. */
+static int64_t rest_ms(uint64_t took_ns)
+{
+    uint64_t ms = took_ns * SNAPSHOT_REST / 1000000;
+    return ms < SNAPSHOT_REST_MS_MAX ? (int64_t)ms : SNAPSHOT_REST_MS_MAX;
+}
+
+/* Flushed all at once, the pages of a large index would delay every batch for as long as that
+ * takes: by 16 ms with a million keys. So a paced writer flushes each piece, and then rests. */
+static int snapshot_put(struct journal *journal, struct snapshot *snapshot, bool is_paced)
+{
+    int failed = snapshot_write(journal, snapshot);
+    if (failed == 0 && is_paced && !snapshot->last) {
+        failed = journal->io->fdatasync(journal->io->context, snapshot->fd);
+    }
+    return failed;
+}
+
+bool snapshot_work(struct journal *journal, bool is_paced)
 {
     (void)pthread_mutex_lock(&journal->mutex);
     struct snapshot *snapshot = journal->snapshot;
@@ -327,7 +348,8 @@ bool snapshot_work(struct journal *journal)
     if (!mine) {
         return false;
     }
-    int failed = snapshot_write(journal, snapshot);
+    uint64_t began_ns = clock_nanos();
+    int failed = snapshot_put(journal, snapshot, is_paced);
     bool done = false;
     if (failed == 0 && snapshot->last) {
         failed = snapshot_finish(journal, snapshot);
@@ -336,8 +358,11 @@ bool snapshot_work(struct journal *journal)
     (void)pthread_mutex_lock(&journal->mutex);
     snapshot->failed = failed != 0;
     snapshot->done = done;
-    snapshot->owner = OWNER_COMMITTER;
+    snapshot->owner = OWNER_COMMITTER; /* the next piece is copied during the rest */
     (void)pthread_mutex_unlock(&journal->mutex);
+    if (is_paced) {
+        clock_sleep_ms(rest_ms(clock_nanos() - began_ns));
+    }
     return true;
 }
 
