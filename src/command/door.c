@@ -159,6 +159,15 @@ static void on_expired(struct engine_call *call)
 
 /* Rejected: no effect began, so a new submission starts over. A confirmation at the same moment is
  * too late (W3). */
+struct request command_expiry(const struct record *read)
+{
+    return (struct request){.kind = REQUEST_WAKE,
+        .operation_id = read->operation_id,
+        .version = read->version, /* W6 */
+        .status = RECORD_REJECTED,
+        .reason = SLICE_LIT("the confirmation expired")};
+}
+
 bool command_expire(struct commands *commands, const struct record *read)
 {
     struct expiring *expiring = mem_zalloc(commands->mem, 1, sizeof *expiring);
@@ -168,13 +177,8 @@ bool command_expire(struct commands *commands, const struct record *read)
     }
     arena_init(&expiring->arena, commands->mem, EXPIRY_ARENA_BYTES_MAX);
     expiring->commands = commands;
-    expiring->call = (struct engine_call){.request = {.kind = REQUEST_WAKE,
-                                              .operation_id = read->operation_id,
-                                              .version = read->version, /* W6 */
-                                              .status = RECORD_REJECTED,
-                                              .reason = SLICE_LIT("the confirmation expired")},
-        .arena = &expiring->arena,
-        .done = on_expired};
+    expiring->call = (struct engine_call){
+        .request = command_expiry(read), .arena = &expiring->arena, .done = on_expired};
     atomic_fetch_add(&commands->expiring, 1);
     if (engine_submit(door_engine(commands->door), &expiring->call, &err) != OK) {
         on_expired(&expiring->call);

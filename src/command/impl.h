@@ -67,6 +67,8 @@ const struct config_command *registry_find(const struct registry *registry, stru
  * may have been confirmed, or denied and submitted again, with a confirmation that is not over.
  * False: not possible now. Any thread. */
 bool command_expire(struct commands *commands, const struct record *read);
+/* The request for that. */
+struct request command_expiry(const struct record *read);
 
 /* execute.c */
 extern const struct dispatch_kind command_kind;
@@ -96,6 +98,7 @@ struct execution {
     bool is_read;                         /* I0 */
     bool is_settled;                      /* the handler's answer is durable */
     bool is_lost;                         /* there was no memory to keep the answer */
+    bool has_expired; /* its expired confirmation was rejected, and it is asked once more */
     void (*decided)(struct execution *execution);
 };
 

@@ -4,7 +4,7 @@
  *   command_submit   the envelope is read, checked and normalised; its key is derived
  *   ask              begin, or, where a confirmation is needed, enqueue as waiting
  *   on_decided       granted: the handler is called. Else a replay, the processing answer or a
- *                    refusal
+ *                    refusal; after an expired confirmation, asked once more
  *   execution_run    the handler, after the durable grant (P6), through the dispatcher
  *   on_settled       durable: the client is answered (P2). A client that left changes nothing
  *
@@ -399,10 +399,36 @@ static unsigned status_of(enum decision_kind kind)
     return 500;
 }
 
+static void ask(struct execution *execution);
+
+static void on_expired(struct execution *execution)
+{
+    execution->call =
+        (struct door_call){.engine = {.request = {.actor = execution->request->caller.actor}}};
+    ask(execution); /* what became of the one that waited, this decides */
+}
+
+/* It waits for a confirmation that has expired, though nobody has noted that yet. */
+static bool is_expired(const struct execution *execution)
+{
+    const struct engine_call *engine = &execution->call.engine;
+    const struct record *record = &engine->decision.next;
+    return engine->decision.kind == DECISION_IN_PROGRESS && record->status == RECORD_WAITING &&
+           record->attempt == 0 && record_due_ms(record) <= engine->now_ms &&
+           !execution->has_expired;
+}
+
 static void on_decided(struct execution *execution)
 {
     const struct engine_call *engine = &execution->call.engine;
     enum decision_kind kind = engine->decision.kind;
+    if (engine->err.status == OK && is_expired(execution)) {
+        struct request expiry = command_expiry(&engine->decision.next);
+        execution->has_expired = true;
+        execution->call = (struct door_call){.engine = {.request = expiry}};
+        execution_submit(execution, on_expired);
+        return;
+    }
     report(execution, engine->err.status == OK ? status_of(kind) : 503);
     if (engine->err.status != OK) {
         execution_fail(execution, &engine->err);

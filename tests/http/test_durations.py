@@ -14,6 +14,8 @@ import pytest
 from fences import NO_LIMITS, begin_body
 from once_gateway import DUPLICATES_FREE
 from once_server import until
+from shop import refund
+from test_commands import confirm, submit
 
 STEP_S = 0.15  # between two moments: far more than two clocks differ
 
@@ -198,3 +200,18 @@ def test_a_second_attempt_through_the_gateway_is_the_one_that_counts(origin, mak
     assert lasted_ms > 1000
     assert ms_of(shown["window_expires_at"]) - ms_of(shown["sealed_at"]) == 3000
     assert json.loads(gateway.post("k").body) == json.loads(second.body)
+
+
+def test_a_confirmation_expires_for_a_new_submission_at_its_time(make_server, shop):
+    """Whether or not the janitor, which looks about once a second, has noted it."""
+    server = make_server(config=shop.config(confirm_ttl="1s"))
+    for number in range(4):
+        _, _, asked = submit(server, refund(order_id=str(number)))
+        time.sleep(1.05)
+        status, _, fresh = submit(server, refund(order_id=str(number)))
+        assert (status, fresh["decision"]) == (202, "first_seen")
+        assert fresh["confirmation"]["token"] != asked["confirmation"]["token"]
+        assert confirm(server, asked["command_id"], asked["confirmation"]["token"])[0] == 403
+        assert confirm(server, fresh["command_id"], fresh["confirmation"]["token"])[0] == 201
+        time.sleep(number * 0.2)  # at different moments of the janitor's second
+    assert list(shop.calls.values()) == [1] * 4
