@@ -118,7 +118,7 @@ def test_the_list_of_unknown_ones_says_how_long_and_the_last_word(server, place)
         {"fence": told["fence"], "reason": "the provider did not answer"})
     listed = shown("ls", "--status", "unknown", *place)
     assert [(op["operation_id"], op["reason"]) for op in listed] == \
-        [(first, "lease_expired"), (told["operation_id"], "the provider did not answer")]
+        [(told["operation_id"], "the provider did not answer"), (first, "lease_expired")]
     assert all(op["unknown_since"] == op["updated_at"] and op["age_ms"] >= 0 for op in listed)
     text = once("ls", "--status", "unknown", *place).stdout
     assert re.search(r"^op_\S+ +unknown +\d+s +1 +0 +pay told +the provider did not answer$", text,
