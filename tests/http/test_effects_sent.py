@@ -561,6 +561,9 @@ def test_concurrency_is_a_limit(make):
     provider.slow_s = 0.3  # on a busy machine as well, more than three are put in this time
     for number in range(12):
         effects.put(f"k{number}")
+    # No more are claimed than may be sent: one that only waits for a connection has a lease.
+    page = effects.server.request("GET", "/v1/effects?status=dispatched&limit=100")[2]
+    assert 0 < len(page["effects"]) <= 3
     until(lambda: len(provider.effects) == 12, "they did not all happen")
     assert provider.at_once_max <= 3
 
