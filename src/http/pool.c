@@ -1,7 +1,9 @@
 #include "base/check.h"
 #include "http/serve_impl.h"
 
-/* Each kind of object has a list for each loop; no lock, and no malloc once it is warm. */
+/* Each kind of object has a list for each loop; no lock, and no malloc once it is warm. upstream.c
+ * has such lists of its own: only taking and putting back a pointer is alike, and each kind has a
+ * different way of being cleared, kept and limited. */
 
 struct inbox *inbox_take(struct worker *worker)
 {

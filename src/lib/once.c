@@ -15,6 +15,8 @@ static_assert(sizeof((struct once_error *)0)->text == ERR_TEXT_BYTES_MAX, "texts
 
 /* ---- what all files of the library share --------------------------------------------------- */
 
+/* client_error of libonce-client is a copy: the two libraries have no public header in common, and
+ * what both are built on includes none. */
 int handle_error(struct once_error *error, enum status status, const struct err *err)
 {
     if (error == NULL) {
