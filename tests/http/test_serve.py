@@ -444,9 +444,11 @@ def test_a_drain_answers_what_is_in_flight():
         idle = server.connect()
         busy = server.connect()
         half = server.connect()
-        busy.send(b"GET /later?500 HTTP/1.1\r\nHost: a\r\n\r\n")
-        half.send(post("/echo", b"abc")[:-1])
-        server.wait_for(in_flight=1, open=3)
+        later, most = b"GET /later?500 HTTP/1.1\r\nHost: a\r\n\r\n", post("/echo", b"abc")[:-1]
+        busy.send(later)
+        half.send(most)
+        # A request of which nothing was read yet is not in flight: a drain closes its connection.
+        server.wait_for(in_flight=1, open=3, **{"in": len(later) + len(most)})
         server.say("drain 10000")
         assert idle.ends()
         half.send(b"c")
